@@ -44,6 +44,7 @@ struct CompositionRule {
 struct LocalAttention {
   int64_t carried = 0;      // tokens that are carried into a subsequence
   bool masks_empty = true;  // slots that no token has filled yet are not seen
+  bool takes_memories = true;
 };
 
 struct StepShape {
@@ -89,7 +90,8 @@ struct Mechanism {
   // Options with their default values; none by default.
   ConfigBox (*options)() = nullptr;
   std::span<const CompositionRule> rules = {};
-  // Only the one of its role is set.
+  // Only the one of its role is set. A mixer may also have make_stack: in a model with the default stack it returns the
+  // one that runs the layers, or nullptr where they run one after the other.
   std::unique_ptr<Part> (*make_mixer)(const Scope&, const Place&, const Surroundings&) = nullptr;
   std::unique_ptr<Memory> (*make_memory)(const Scope&, const Place&, const MixerShape&) = nullptr;
   std::unique_ptr<Stack> (*make_stack)(const Scope&, const Place&) = nullptr;

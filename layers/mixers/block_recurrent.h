@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "layers/mixers/block_recurrent_states.h"
-#include "layers/mixers/local_tail.h"
+#include "layers/mixers/block_recurrent_tokens.h"
+#include "layers/mixers/block_recurrent_vectors.h"
 
 namespace quire {
 
@@ -17,21 +17,13 @@ class BlockRecurrent final : public Part {
   bool adds_residual() const override { return true; }
 
  private:
-  RecurrentWeights state_weights() const;
-  Variable heads_of(Tape& tape, const Linear& projection, const Variable& z) const;
-  std::vector<RecurrentPiece> pieces(const Forward& f, const CarriedTokens& carried) const;
-  void report(const Forward& f, const std::vector<RecurrentPiece>& pieces, const Variable& own, const Variable& read,
-              const Variable& before, const Variable& after) const;
+  void report(const Forward& f, const std::vector<RecurrentPiece>& pieces, const Variable& own,
+              const Variable& read) const;
 
   std::string name_;
   BlockRecurrentConfig config_;
-  HeadShape shape_;
-  double norm_eps_;
-  LocalTail tail_;
-  Linear query_, key_, value_, state_query_, out_;  // state_query_: of tokens that read the states
-  Parameter self_scale_, state_scale_;              // [H]: qk_norm
-  RecurrentWeightsOf<Parameter> states_;
-  RegisterId state_;  // [N, E]
+  RecurrentTokens tokens_;
+  RecurrentVectors vectors_;
 };
 
 }  // namespace quire

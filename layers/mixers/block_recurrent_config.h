@@ -41,7 +41,11 @@ struct BlockRecurrentConfig {
   bool qk_norm = true;
   bool attend_self = false;
   bool previous_window = true;
+  bool mask_empty = true;
+  std::optional<int64_t> feedback;
   std::optional<int64_t> bptt;
+
+  bool operator==(const BlockRecurrentConfig&) const = default;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -75,6 +79,15 @@ struct BlockRecurrentConfig {
     v.field("attend_self", attend_self, {.help = "a token sees itself, too"});
     v.field("previous_window", previous_window,
             {.help = "the states read the window before theirs as well, as published; false: their own alone"});
+    v.field("mask_empty", mask_empty,
+            {.help = "the window before a document's first one is not seen; false: tokens and states see zero keys "
+                     "and values there, as in the published code, which needs data.pack: pad"});
+    v.field("feedback", feedback,
+            {.help = "the layer that has states, which the tokens of all layers read as they were before a token's "
+                     "window; all layers then have these options, and the model reads window after window. "
+                     "Negative numbers count from the last layer. none: a layer has states of its own",
+             .min = -10000,
+             .max = 10000});
     v.field(
         "bptt", bptt,
         {.help = "the gradient through the states is cut at every multiple of this many windows of a document. With "

@@ -3,6 +3,7 @@
 
 #include "layers/mechanism/mechanism_list.h"
 #include "layers/mixers/block_recurrent.h"
+#include "layers/mixers/block_recurrent_feedback.h"
 #include "layers/model/surroundings.h"
 
 namespace quire {
@@ -13,6 +14,18 @@ const BlockRecurrentConfig& recurrent_options(const Place& place) {
   return place.options.get<BlockRecurrentConfig>();
 }
 
+bool has_layer(const ModelConfig& model, int64_t layer) {
+  return layer >= -model.layers && layer < model.layers;
+}
+
+bool all_layers_have(const ModelConfig& model, const BlockRecurrentConfig& options, const std::string& kind) {
+  const std::vector<LayerConfig> layers = model.layer_configs();
+  return std::ranges::all_of(layers, [&](const LayerConfig& layer) {
+    const KindConfig& mixer = layer.attention.mechanism;
+    return mixer.kind == kind && mixer.options.get<BlockRecurrentConfig>() == options;
+  });
+}
+
 constexpr CompositionRule kRecurrentRules[] = {
     {"key_heads", "block_recurrent has keys for every head; leave key_heads out",
      [](const Place& p) { return p.model.heads_of_keys() != p.model.heads; }},
@@ -20,6 +33,23 @@ constexpr CompositionRule kRecurrentRules[] = {
      "the keys of block_recurrent are normalised, which terms of xl are not made for; use t5, rope, alibi or "
      "none, or qk_norm: false",
      [](const Place& p) { return p.layer.position.kind == Position::xl && recurrent_options(p).qk_norm; }},
+    {"attention.block_recurrent.feedback", "the model has no such layer",
+     [](const Place& p) {
+       const std::optional<int64_t> owner = recurrent_options(p).feedback;
+       return owner.has_value() && !has_layer(p.model, *owner);
+     }},
+    {"attention.block_recurrent.feedback",
+     "all layers read the states of one, window after window; give every layer the same kind and options",
+     [](const Place& p) {
+       const BlockRecurrentConfig& options = recurrent_options(p);
+       return options.feedback && !all_layers_have(p.model, options, p.layer.attention.mechanism.kind);
+     }},
+    {"attention.shifted_share", "layers that read window after window have no token before the window; use 0",
+     [](const Place& p) { return recurrent_options(p).feedback && p.layer.attention.shifted_share > 0; }},
+    {"stack.kind", "block_recurrent.feedback runs all layers itself; use the default",
+     [](const Place& p) {
+       return recurrent_options(p).feedback && p.model.stack.mechanism.kind != KindConfig(Role::stack).kind;
+     }},
 };
 
 StepFlops recurrent_flops(const Place& place, const StepShape& shape) {
@@ -35,7 +65,8 @@ StepFlops recurrent_flops(const Place& place, const StepShape& shape) {
   if (options.update != RecurrentUpdate::single) of_state += 2 * inner * e;
   if (options.update == RecurrentUpdate::dual) of_state += 2 * e * hidden;
   if (options.update == RecurrentUpdate::single) of_state += (2 * inner + e) * hidden;
-  return {.learned = 2 * tokens * (of_token + of_state * states / window)};
+  const bool owns = !options.feedback || model.layer_index(*options.feedback) == place.index;
+  return {.learned = 2 * tokens * (of_token + (owns ? of_state * states / window : 0))};
 }
 
 int64_t recurrent_reach(const Place&, const TargetPlace& target) {
@@ -59,6 +90,18 @@ Mechanism block_recurrent_mixer() {
       .rules = kRecurrentRules,
       .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
         return std::make_unique<BlockRecurrent>(scope, place, around.tables);
+      },
+      .make_stack = [](const Scope& scope, const Place& place) -> std::unique_ptr<Stack> {
+        if (!recurrent_options(place).feedback) return nullptr;
+        return std::make_unique<FeedbackStack>(scope, place.model);
+      },
+      .local_attention = [](const Place& place) -> std::optional<LocalAttention> {
+        const BlockRecurrentConfig& options = recurrent_options(place);
+        return LocalAttention{.carried = options.window, .masks_empty = options.mask_empty, .takes_memories = false};
+      },
+      .alignment = [](const Place& place) -> int64_t {
+        const BlockRecurrentConfig& options = recurrent_options(place);
+        return options.feedback ? options.window : 1;
       },
       .reach = recurrent_reach,
       .flops = recurrent_flops,

@@ -31,6 +31,10 @@ Variable heads_of(Tape& tape, const Variable& x, const Variable& weight, int64_t
   return reshape(tape, y, {x.dim(0), x.dim(1), heads, y.dim(2) / heads});
 }
 
+double scale_of(const BlockRecurrentConfig& config, const Variable& keys) {
+  return config.qk_norm ? 1 : 1 / std::sqrt(static_cast<double>(keys.dim(3)));
+}
+
 }  // namespace
 
 Variable recurrent_gate(Tape& tape, RecurrentGate kind, const RecurrentGateOf<Variable>& gate, const Variable& c,
@@ -55,7 +59,7 @@ Variable recurrent_gate(Tape& tape, RecurrentGate kind, const RecurrentGateOf<Va
 }
 
 RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int64_t rows, int64_t tokens, int64_t keys,
-                                 Device device) {
+                                 bool mask_empty, Device device) {
   struct Lists {
     std::vector<uint8_t> begins, cut, updates;
     std::vector<int32_t> key, keys;
@@ -77,7 +81,7 @@ RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int6
     std::fill_n(step_of.begin() + piece.row * tokens + piece.first_query, piece.queries, static_cast<int32_t>(step));
     if (piece.keys == 0) continue;
     at.updates[row] = 1;
-    at.keys[row] = static_cast<int32_t>(piece.keys);
+    at.keys[row] = static_cast<int32_t>(mask_empty ? piece.keys : keys);
     // The newest are the last.
     for (int64_t n = 0; n < piece.keys; ++n) {
       at.key[static_cast<size_t>((piece.row + 1) * keys - piece.keys + n)] = static_cast<int32_t>(piece.first_key + n);
@@ -101,74 +105,88 @@ RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int6
   return tables;
 }
 
-RecurrentResult recurrent_states(Tape& tape, const BlockRecurrentConfig& config, const RecurrentShape& shape,
-                                 const RecurrentWeights& w, const Variable& token_queries, const Variable& keys,
-                                 const Variable& values, Variable states, const RecurrentTables& tables) {
-  const int64_t rows = states.dim(0), count = states.dim(1), width = states.dim(2), heads = shape.heads;
-  const int64_t size = keys.dim(3), inner = heads * size;
-  const DType type = keys.value().dtype(), wide = states.value().dtype();
-  const Device device = keys.value().device();
-  const double scale = config.qk_norm ? 1 : 1 / std::sqrt(static_cast<double>(size));
-  const auto of_heads = [&](const Variable& x, const Variable& weight, const Variable& factor) {
-    const Variable y = heads_of(tape, x, weight, heads);
-    if (!config.qk_norm) return y;
-    const Variable unit = l2_normalize(tape, y, kRecurrentKeyEps);
-    return factor.defined() ? scale_heads(tape, unit, factor) : unit;
-  };
-  const auto lines = [&](const Variable& x) { return reshape(tape, x, {rows, x.dim(1), inner}); };
-  const Variable key_lines = lines(keys), value_lines = lines(values);
-  const Variable position = reshape(tape, w.position, {1, count, width});
-  const Variable initial = broadcast(tape, reshape(tape, w.initial, {1, count, width}), {rows, count, width});
-  RecurrentResult result;
-  std::vector<Variable> state_keys, state_values;
-  for (const RecurrentTables::Step& step : tables.steps) {
-    if (step.cut.defined()) states = select(tape, step.cut, states.detached(), states);
-    if (step.begins.defined()) states = select(tape, step.begins, initial, states);
-    const Variable rn = convert(tape, add(tape, rms_norm(tape, states, w.norm, shape.norm_eps), position), type);
-    state_keys.push_back(of_heads(rn, w.key, {}));
-    state_values.push_back(heads_of(tape, rn, w.value, heads));
-    if (step.updates.defined()) {
-      const auto window = [&](const Variable& x) {
-        return reshape(tape, gather_rows(tape, x, step.key), {rows, step.key.dim(1), heads, size});
-      };
-      // States see all states, and then none of them but the keys of tokens, which lie in the ring.
-      AttentionVariables x;
-      x.q = of_heads(rn, w.query, w.self_scale), x.k = state_keys.back(), x.v = state_values.back();
-      ops::AttentionInputs sight;
-      sight.scale = scale;
-      sight.first_visible = by_state(std::vector<int32_t>(static_cast<size_t>(rows), 0), count, device);
-      sight.last_visible =
-          by_state(std::vector<int32_t>(static_cast<size_t>(rows), static_cast<int32_t>(count - 1)), count, device);
-      const Variable self = attention(tape, x, sight);
-      x.q = of_heads(rn, w.token_query, w.token_scale);
-      x.cache_k = window(key_lines), x.cache_v = window(value_lines);
-      std::vector<int32_t> first;
-      for (const int32_t n : step.keys) first.push_back(-n);
-      sight.cache_head = Tensor::zeros({rows}, DType::i32, device);
-      sight.first_visible = by_state(first, count, device);
-      sight.last_visible = by_state(std::vector<int32_t>(static_cast<size_t>(rows), -1), count, device);
-      const Variable cross = attention(tape, x, sight);
-      const Variable a = concatenate(tape, std::vector{lines(self), lines(cross)}, 2);
-      Variable next = states;
-      if (config.update != RecurrentUpdate::single) {
-        const Variable z = convert(tape, linear(tape, a, w.out), wide);
-        next = recurrent_gate(tape, config.gate, w.attention_gate, next, z, a);
-      }
-      if (config.update != RecurrentUpdate::skip) {
-        const bool dual = config.update == RecurrentUpdate::dual;
-        const Variable read = dual ? convert(tape, rms_norm(tape, next, w.mlp_norm, shape.norm_eps), type) : a;
-        const Variable u = linear_activation(tape, read, w.up, {}, ops::Activation::relu);
-        const Variable z = convert(tape, linear(tape, u, w.down), wide);
-        next = recurrent_gate(tape, config.gate, w.mlp_gate, next, dual ? z : tanh(tape, z), u);
-      }
-      states = select(tape, step.updates, next, states);
-    }
-    result.after.push_back(states);
+RecurrentRule::RecurrentRule(Tape& tape, const BlockRecurrentConfig& config, const RecurrentShape& shape,
+                             const RecurrentWeights& weights, DType type)
+    : tape_(tape), config_(config), shape_(shape), w_(weights), type_(type) {}
+
+Variable RecurrentRule::unit_heads(const Variable& x, const Variable& weight, const Variable& factor) const {
+  const Variable y = heads_of(tape_, x, weight, shape_.heads);
+  if (!config_.qk_norm) return y;
+  const Variable unit = l2_normalize(tape_, y, kRecurrentKeyEps);
+  return factor.defined() ? scale_heads(tape_, unit, factor) : unit;
+}
+
+RecurrentSight RecurrentRule::before(Variable states, const RecurrentTables::Step& step) const {
+  const Shape one{1, config_.states, states.dim(2)};
+  if (step.cut.defined()) states = select(tape_, step.cut, states.detached(), states);
+  if (step.begins.defined()) {
+    const Variable initial = broadcast(tape_, reshape(tape_, w_.initial, one), states.shape());
+    states = select(tape_, step.begins, initial, states);
   }
-  const auto steps = static_cast<int64_t>(tables.steps.size());
-  if (steps == 0) {
-    result.read = Variable::constant(Tensor::zeros(token_queries.shape(), type, token_queries.value().device()));
-    return result;
+  const Variable position = reshape(tape_, w_.position, one);
+  const Variable normed =
+      convert(tape_, add(tape_, rms_norm(tape_, states, w_.norm, shape_.norm_eps), position), type_);
+  return {states, normed, unit_heads(normed, w_.key, {}), heads_of(tape_, normed, w_.value, shape_.heads)};
+}
+
+// Returns [R, N, 2 H D]: what the states read of all states, and of the tokens of the last windows.
+Variable RecurrentRule::read(const RecurrentSight& sight, const RecurrentTables::Step& step, const Variable& keys,
+                             const Variable& values) const {
+  const int64_t rows = keys.dim(0), count = config_.states, heads = shape_.heads, size = keys.dim(3);
+  const Device device = keys.value().device();
+  const auto lines = [&](const Variable& x) { return reshape(tape_, x, {rows, x.dim(1), heads * size}); };
+  const auto window = [&](const Variable& x) {
+    return reshape(tape_, gather_rows(tape_, lines(x), step.key), {rows, step.key.dim(1), heads, size});
+  };
+  // States see all states, and then none of them but the keys of tokens, which lie in the ring.
+  AttentionVariables x;
+  x.q = unit_heads(sight.normed, w_.query, w_.self_scale), x.k = sight.keys, x.v = sight.values;
+  ops::AttentionInputs visible;
+  visible.scale = scale_of(config_, keys);
+  visible.first_visible = by_state(std::vector<int32_t>(static_cast<size_t>(rows), 0), count, device);
+  visible.last_visible =
+      by_state(std::vector<int32_t>(static_cast<size_t>(rows), static_cast<int32_t>(count - 1)), count, device);
+  const Variable self = attention(tape_, x, visible);
+  x.q = unit_heads(sight.normed, w_.token_query, w_.token_scale);
+  x.cache_k = window(keys), x.cache_v = window(values);
+  std::vector<int32_t> first;
+  for (const int32_t n : step.keys) first.push_back(-n);
+  visible.cache_head = Tensor::zeros({rows}, DType::i32, device);
+  visible.first_visible = by_state(first, count, device);
+  visible.last_visible = by_state(std::vector<int32_t>(static_cast<size_t>(rows), -1), count, device);
+  const Variable cross = attention(tape_, x, visible);
+  return concatenate(tape_, std::vector{lines(self), lines(cross)}, 2);
+}
+
+Variable RecurrentRule::after(const RecurrentSight& sight, const RecurrentTables::Step& step, const Variable& keys,
+                              const Variable& values) const {
+  if (!step.updates.defined()) return sight.states;
+  const Variable a = read(sight, step, keys, values);
+  const DType wide = sight.states.value().dtype();
+  Variable next = sight.states;
+  if (config_.update != RecurrentUpdate::single) {
+    const Variable z = convert(tape_, linear(tape_, a, w_.out), wide);
+    next = recurrent_gate(tape_, config_.gate, w_.attention_gate, next, z, a);
+  }
+  if (config_.update != RecurrentUpdate::skip) {
+    const bool dual = config_.update == RecurrentUpdate::dual;
+    const Variable in = dual ? convert(tape_, rms_norm(tape_, next, w_.mlp_norm, shape_.norm_eps), type_) : a;
+    const Variable u = linear_activation(tape_, in, w_.up, {}, ops::Activation::relu);
+    const Variable z = convert(tape_, linear(tape_, u, w_.down), wide);
+    next = recurrent_gate(tape_, config_.gate, w_.mlp_gate, next, dual ? z : tanh(tape_, z), u);
+  }
+  return select(tape_, step.updates, next, sight.states);
+}
+
+Variable read_states(Tape& tape, const BlockRecurrentConfig& config, const Variable& queries,
+                     const std::vector<RecurrentSight>& sights, const Tensor& step_of) {
+  const int64_t rows = queries.dim(0), steps = static_cast<int64_t>(sights.size());
+  const Device device = queries.value().device();
+  if (steps == 0) return Variable::constant(Tensor::zeros(queries.shape(), queries.value().dtype(), device));
+  std::vector<Variable> keys, values;
+  for (const RecurrentSight& sight : sights) {
+    keys.push_back(sight.keys);
+    values.push_back(sight.values);
   }
   // Chunk step * rows + row: the states that the tokens of a piece read.
   std::vector<int32_t> chosen;
@@ -177,11 +195,25 @@ RecurrentResult recurrent_states(Tape& tape, const BlockRecurrentConfig& config,
   }
   ops::GroupedCrossAttentionInputs settings;
   settings.chosen = Tensor::from(chosen, {rows, steps, 1}, device);
-  settings.list = tables.step_of;
-  settings.scale = scale;
-  const Variable weight = constant(1, {rows, steps, 1}, token_queries);
-  result.read = grouped_cross_attention(tape, token_queries, concatenate(tape, state_keys, 0),
-                                        concatenate(tape, state_values, 0), weight, settings);
+  settings.list = step_of;
+  settings.scale = scale_of(config, keys[0]);
+  const Variable weight = constant(1, {rows, steps, 1}, queries);
+  return grouped_cross_attention(tape, queries, concatenate(tape, keys, 0), concatenate(tape, values, 0), weight,
+                                 settings);
+}
+
+RecurrentResult recurrent_states(Tape& tape, const BlockRecurrentConfig& config, const RecurrentShape& shape,
+                                 const RecurrentWeights& w, const Variable& token_queries, const Variable& keys,
+                                 const Variable& values, Variable states, const RecurrentTables& tables) {
+  const RecurrentRule rule(tape, config, shape, w, keys.value().dtype());
+  RecurrentResult result;
+  std::vector<RecurrentSight> sights;
+  for (const RecurrentTables::Step& step : tables.steps) {
+    sights.push_back(rule.before(states, step));
+    states = rule.after(sights.back(), step, keys, values);
+    result.after.push_back(states);
+  }
+  result.read = read_states(tape, config, token_queries, sights, tables.step_of);
   return result;
 }
 

@@ -44,6 +44,7 @@ using RecurrentWeights = RecurrentWeightsOf<Variable>;
 struct RecurrentPiece {
   int64_t row = 0;
   int64_t first_query = 0, queries = 0;
+  int64_t known = 0;                // tokens of the document before the piece whose keys are known
   int64_t first_key = 0, keys = 0;  // of the last two windows; no keys: the window goes on behind the pass
   bool begins = false;              // the states are the initial ones
   bool cut = false;                 // the states before it are constant in the backward pass
@@ -59,14 +60,52 @@ struct RecurrentTables {
   std::vector<Step> steps;
   Tensor step_of;  // i32 [R, T]: the step whose states a token reads; -1: none
 };
-// keys: those that an update reads at most.
+// keys: those that an update reads at most, and without mask_empty always: those that a document does not have are
+// zero.
 RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int64_t rows, int64_t tokens, int64_t keys,
-                                 Device device);
+                                 bool mask_empty, Device device);
 
 struct RecurrentShape {
   int64_t heads;
   double norm_eps;
 };
+
+// The states before the tokens of a step, and what these tokens read of them.
+struct RecurrentSight {
+  Variable states;        // wide [R, N, E]
+  Variable normed;        // [R, N, E]: rn
+  Variable keys, values;  // [R, N, H, D]
+};
+
+// The formulas above on a tape. type: that of tokens.
+class RecurrentRule {
+ public:
+  RecurrentRule(Tape& tape, const BlockRecurrentConfig& config, const RecurrentShape& shape,
+                const RecurrentWeights& weights, DType type);
+
+  // states wide [R, N, E]: those that the step before left.
+  RecurrentSight before(Variable states, const RecurrentTables::Step& step) const;
+  // Returns the states after the step. keys, values [R, S, H, D]: of tokens; keys are normalised.
+  Variable after(const RecurrentSight& sight, const RecurrentTables::Step& step, const Variable& keys,
+                 const Variable& values) const;
+
+ private:
+  Variable unit_heads(const Variable& x, const Variable& weight, const Variable& factor) const;
+  Variable read(const RecurrentSight& sight, const RecurrentTables::Step& step, const Variable& keys,
+                const Variable& values) const;
+
+  Tape& tape_;
+  const BlockRecurrentConfig& config_;
+  RecurrentShape shape_;
+  RecurrentWeights w_;
+  DType type_;
+};
+
+// Returns what tokens read, [R, T, H, D]: token (r, t) reads the keys and values of sights[step_of[r, t]], or nothing
+// where that is -1. queries [R, T, H, D] are normalised and scaled; i32 step_of [R, T].
+Variable read_states(Tape& tape, const BlockRecurrentConfig& config, const Variable& queries,
+                     const std::vector<RecurrentSight>& sights, const Tensor& step_of);
+
 struct RecurrentResult {
   Variable read;                // [R, T, H, D]: what tokens read of the states
   std::vector<Variable> after;  // wide [R, N, E] after each step

@@ -21,8 +21,10 @@ LocalTail::LocalTail(const Scope& scope, const Place& place, std::shared_ptr<Pos
   values_ = scope.state_log(tail, "values", {shape_.key_heads, shape_.value_size});
 }
 
-CarriedTokens LocalTail::carried(const Forward& f, const std::function<int64_t(int64_t position)>& needed) const {
+CarriedTokens LocalTail::carried(const Forward& f, const std::function<int64_t(int64_t position)>& needed,
+                                 int64_t slots) const {
   CarriedTokens all;
+  all.before = slots;
   std::vector<int64_t> first = f.state.lengths(keys_.group), count(first.size(), 0);
   for (const Segment& segment : f.state.segments()) {
     const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))];
@@ -74,7 +76,8 @@ Tensor LocalTail::first_visible(const Forward& f, const CarriedTokens& carried, 
     for (size_t s = 0; s < segments.size(); ++s) {
       const Segment& segment = segments[s];
       for (int64_t n = 0; n < segment.count; ++n) {
-        const int64_t back = std::min(sight.back(carried.position[s] + n), n + carried.kept[s]);
+        const int64_t seen = sight.back(carried.position[s] + n);
+        const int64_t back = sight.mask_empty ? std::min(seen, n + carried.kept[s]) : seen;
         const int64_t t = segment.begin + n;
         first[static_cast<size_t>(batch.at(segment.row, t))] = static_cast<int32_t>(t - back);
       }
@@ -90,7 +93,7 @@ Variable LocalTail::attend(const Forward& f, const CarriedTokens& carried, const
   const bool scaled = sight.scale.defined();
   AttentionVariables x{scaled ? scale_heads(tape, q, sight.scale) : q, k, v, carried.k, carried.v, {}, {}, {}, {}};
   ops::AttentionInputs settings;
-  settings.first_visible = first_visible(f, carried, sight);
+  settings.first_visible = sight.visible.defined() ? sight.visible : first_visible(f, carried, sight);
   settings.attend_self = sight.attend_self;
   settings.scale = scaled ? 1.0 : 1.0 / std::sqrt(static_cast<double>(shape_.size));
   settings.dropout = f.training ? dropout_ : 0;

@@ -24,8 +24,10 @@ class LocalTail {
   // length: tokens that a row carries.
   LocalTail(const Scope& scope, const Place& place, std::shared_ptr<PositionTables> tables, int64_t length);
 
-  // needed: how many tokens before a segment the pass may need, by the position of its first token.
-  CarriedTokens carried(const Forward& f, const std::function<int64_t(int64_t position)>& needed) const;
+  // needed: how many tokens before a segment the pass may need, by the position of its first token. slots: there are at
+  // least as many, of which those without a token are zero.
+  CarriedTokens carried(const Forward& f, const std::function<int64_t(int64_t position)>& needed,
+                        int64_t slots = 0) const;
   // Keeps the last tokens of each row's last segment. k, v [R, T, Hk, D], not rotated.
   void keep(const Forward& f, const Variable& k, const Variable& v) const;
 
@@ -35,6 +37,9 @@ class LocalTail {
     std::function<int64_t(int64_t position)> back;  // tokens before the one at a position that it sees
     int64_t reach;                                  // above every distance
     bool attend_self = true;
+    bool mask_empty = true;  // false: a token also sees slots that its document has no tokens for
+    // i32 [R, T]: the first key that each token sees. Where it is given, name, numbers and back are not read.
+    Tensor visible = {};
     // [H]: queries and keys are normalised, and logits and position terms are multiplied by its absolute values.
     Variable scale = {};
   };

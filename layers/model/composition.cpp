@@ -109,7 +109,8 @@ void ModelConfig::check(ConfigChecker& c) const {
                 in_layers ? fmt::format("{} (layer {})", rule.message, place.index) : rule.message);
     };
     if (mechanism.role == Role::memory) {
-      c.require(local_attention_of(place).has_value(), join_key(section, "layers"),
+      const std::optional<LocalAttention> local = local_attention_of(place);
+      c.require(local && local->takes_memories, join_key(section, "layers"),
                 fmt::format("layer {} has attention.kind {}, beside which no memory goes", place.index,
                             place.layer.attention.mechanism.kind));
     }

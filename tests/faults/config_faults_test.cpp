@@ -112,7 +112,7 @@ TEST(ConfigFaults, ConcatNeedsAnEmptyCacheToBeMasked) {
   const TinyRun tiny;
   const std::vector<std::string> overrides{"data.pack=concat", "model.attention.softmax.carry.kind=kv",
                                            "model.attention.softmax.carry.mask_empty=false"};
-  EXPECT_FAULT(tiny.train("run", overrides), 2, "concat cannot be combined with carry.mask_empty: false");
+  EXPECT_FAULT(tiny.train("run", overrides), 2, "concat cannot be combined with mask_empty: false");
 }
 
 TEST(ConfigFaults, Overrides) {

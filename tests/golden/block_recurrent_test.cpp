@@ -62,8 +62,7 @@ class RecurrentLayer {
         states_(golden.number("n_state")),
         width_(golden.number("d_model")),
         heads_(golden.number("n_head")),
-        size_(golden.number("d_head")),
-        masks_(golden.flag("mask_empty_cache")) {}
+        size_(golden.number("d_head")) {}
 
   void run() {
     config_.window = window_;
@@ -74,6 +73,7 @@ class RecurrentLayer {
                      : update == "dual" ? RecurrentUpdate::dual
                                         : RecurrentUpdate::single;
     config_.qk_norm = golden_.flag("qk_norm");
+    config_.mask_empty = golden_.flag("mask_empty_cache");
     golden_.expect_only("qk_eps", 1e-6);
     golden_.unused({"d_ff", "state_in", "scale"});
     eps_ = golden_.real("norm_eps");
@@ -163,8 +163,12 @@ class RecurrentLayer {
       }
       for (int64_t row = 0; row < rows_; ++row) {
         const bool both = known[static_cast<size_t>(row)];
-        pieces.push_back({row, n * window_, window_, both ? n * window_ : (n + 1) * window_,
-                          both ? 2 * window_ : window_, begins[static_cast<size_t>(row)], false});
+        pieces.push_back({.row = row,
+                          .first_query = n * window_,
+                          .queries = window_,
+                          .first_key = both ? n * window_ : (n + 1) * window_,
+                          .keys = both ? 2 * window_ : window_,
+                          .begins = begins[static_cast<size_t>(row)]});
       }
       const auto part = [&](const Variable& of) { return slice(tape, of, 1, n * window_, (n + 1) * window_); };
       own.push_back(local(tape, part(q), part(k), part(v), before_k, before_v, known));
@@ -173,12 +177,8 @@ class RecurrentLayer {
     }
     // Pieces in the order of rows.
     std::ranges::stable_sort(pieces, {}, &RecurrentPiece::row);
-    RecurrentTables tables = recurrent_tables(pieces, rows_, tokens_, 2 * window_, test_device());
-    if (!masks_) {  // windows that a document does not have are visible zeros
-      for (RecurrentTables::Step& step : tables.steps) {
-        step.keys.assign(static_cast<size_t>(rows_), static_cast<int32_t>(2 * window_));
-      }
-    }
+    const RecurrentTables tables =
+        recurrent_tables(pieces, rows_, tokens_, 2 * window_, config_.mask_empty, test_device());
     const Variable all_k = concatenate(tape, std::vector{keys_.detached(), k}, 1);
     const Variable all_v = concatenate(tape, std::vector{values_.detached(), v}, 1);
     const RecurrentResult result =
@@ -207,7 +207,8 @@ class RecurrentLayer {
     for (const bool row : known) {
       kept.insert(kept.end(), static_cast<size_t>(window_ * heads_ * size_), row ? 1 : 0);
       for (int64_t t = 0; t < window_; ++t) {
-        first.push_back(static_cast<int32_t>(row || !masks_ ? t - window_ : std::max<int64_t>(0, t - window_)));
+        first.push_back(
+            static_cast<int32_t>(row || !config_.mask_empty ? t - window_ : std::max<int64_t>(0, t - window_)));
       }
     }
     const Variable keep =
@@ -250,7 +251,6 @@ class RecurrentLayer {
   GoldenCase& golden_;
   std::map<std::string, Variable> leaves_;
   int64_t rows_, window_, windows_, segments_, tokens_, states_, width_, heads_, size_;
-  bool masks_;
   double eps_ = 0;
   BlockRecurrentConfig config_;
   Variable end_, keys_, values_;  // after the last segment: states, keys and values of the last window

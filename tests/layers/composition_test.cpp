@@ -6,6 +6,7 @@
 
 #include "layers/mechanism/mechanism_registry.h"
 #include "layers/mixers/softmax_config.h"
+#include "layers/model/model_mechanisms.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/trivial_memories.h"
 #include "trainers/setup/model.h"
@@ -107,6 +108,26 @@ const std::vector<Refusal>& refusals() {
       {{"model.attention.kind=block_recurrent", "model.position.kind=xl"},
        "model.position",
        "the keys of block_recurrent are normalised"},
+      {{none, "model.attention={kind: block_recurrent, block_recurrent: {feedback: -3}}"},
+       "model.attention.block_recurrent.feedback",
+       "the model has no such layer"},
+      {{none, "model.attention={kind: block_recurrent, block_recurrent: {feedback: 0}}",
+        "model.layer_overrides=[{layers: [1], attention: {block_recurrent: {gate: lstm}}}]"},
+       "model.attention.block_recurrent.feedback",
+       "give every layer the same kind and options"},
+      {{none, "model.attention={kind: softmax}",
+        "model.layer_overrides=[{layers: [1], attention: {kind: block_recurrent, block_recurrent: {feedback: 1}}}]"},
+       "model.layer_overrides.0.attention.block_recurrent.feedback",
+       "give every layer the same kind and options"},
+      {{none, "model.attention={kind: block_recurrent, shifted_share: 0.5, block_recurrent: {feedback: 0}}"},
+       "model.attention.shifted_share",
+       "no token before the window"},
+      {{none, "model.attention={kind: block_recurrent, block_recurrent: {feedback: 0}}", "model.stack.kind=drt"},
+       "model.stack.kind",
+       "runs all layers itself"},
+      {{none, "model.attention.kind=block_recurrent", "model.memory=[{kind: knn, layers: [0]}]"},
+       "model.memory.0.layers",
+       "beside which no memory goes"},
       {{"model.memory=[{kind: knn, layers: [0]}, {kind: knn, layers: [0], combine: joint}]"},
        "model.memory.1.combine",
        "list it before the other memories"},
@@ -223,6 +244,33 @@ TEST(Composition, WholeModelIsChecked) {
                       "model.layer_overrides=[{layers: [1], attention: {softmax: "
                       "{carry: {kind: kv, length: 4, mask_empty: false}}}}]"}),
                ErrorKind::config, "data.pack: concat cannot be combined");
+  const auto recurrent = [](const std::string& options) {
+    return std::vector<std::string>{"data={pack: concat, subsequence: 16}", "model.position.kind=none",
+                                    "model.attention={kind: block_recurrent, block_recurrent: {" + options + "}}"};
+  };
+  EXPECT_ERROR(parse(recurrent("window: 4, mask_empty: false")), ErrorKind::config,
+               "data.pack: concat cannot be combined");
+  EXPECT_ERROR(parse(recurrent("window: 3, feedback: 0")), ErrorKind::config,
+               "data.subsequence: 16 is not a multiple of 3");
+  EXPECT_NO_THROW(parse(recurrent("window: 4, feedback: 0")));
+  EXPECT_NO_THROW(parse(recurrent("window: 3")));
+}
+
+// One layer has states with feedback, otherwise every one.
+TEST(Composition, FeedbackCostsTheStatesOfOneLayer) {
+  const auto flops = [](int layers, const std::string& feedback) {
+    return flops_of(parse({"model.position.kind=none", fmt::format("model.layers={}", layers),
+                           "model.attention={kind: block_recurrent, block_recurrent: {window: 8, states: 5, update: "
+                           "dual, feedback: " +
+                               feedback + "}}"})
+                        .model,
+                    {.rows = 2, .subsequence = 32})
+        .learned;
+  };
+  EXPECT_EQ(flops(1, "0"), flops(1, "none"));
+  const double states = (flops(2, "none") - flops(2, "1"));
+  EXPECT_GT(states, 0);
+  EXPECT_DOUBLE_EQ(flops(4, "none") - flops(4, "-1"), 3 * states);
 }
 
 TEST(Composition, MemoriesAreCheckedByName) {

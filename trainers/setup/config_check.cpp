@@ -15,7 +15,7 @@ void RunConfig::check(ConfigChecker& c) const {
     visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
       const std::optional<LocalAttention> local = mechanism.local_attention(place);
       c.require(!local || local->masks_empty, "data.pack",
-                "concat cannot be combined with carry.mask_empty: false of a mixer, which needs empty slots at the "
+                "concat cannot be combined with mask_empty: false of a mixer, which needs empty slots at the "
                 "start of every document; use pad");
     });
   }
