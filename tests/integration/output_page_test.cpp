@@ -80,7 +80,7 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
             0);
 
   // Fields that a single rank does not have.
-  ASSERT_EQ(on_ranks(2, tiny.train_arguments("two", {"schedule.steps=2"})).code, 0);
+  ASSERT_EQ(on_ranks(2, tiny.train_arguments("two", {"schedule.steps=2", "log.norms=true"})).code, 0);
 
   const std::set<std::string> steps = documented("A logged step");
   const std::set<std::string> telemetry = documented("Telemetry");

@@ -11,6 +11,7 @@
 #include "trainers/run/schedule_share.h"
 #include "trainers/run/signals.h"
 #include "trainers/step/exchange_timer.h"
+#include "trainers/step/layer_norms.h"
 #include "trainers/step/nonfinite.h"
 
 namespace quire {
@@ -165,6 +166,8 @@ void Trainer::log_step(const StepResult& result, double seconds, double exchange
   const auto peak = static_cast<int64_t>(
       ranks_.largest(static_cast<double>(device_backend(machine_.device.kind).allocator().stats().peak_bytes)));
   training_->logged = training_->step;
+  std::vector<LayerNorms> norms;
+  if (config_.log.norms) norms = layer_norms(*training_, ranks_);
   if (!ranks_.is_root()) return;
   nlohmann::ordered_json epoch;  // null for a mixture
   if (!mixture_) {
@@ -191,7 +194,13 @@ void Trainer::log_step(const StepResult& result, double seconds, double exchange
     line["exchange_ms"] = 1000 * exchange_seconds / static_cast<double>(steps);
   }
   for (const auto& [name, value] : result.telemetry) line["telemetry"][name] = value;
+  for (const LayerNorms& of : norms) line["norms"][of.layer] = {{"weights", of.weights}, {"gradient", of.gradient}};
+  append_line(line);
+}
+
+void Trainer::append_line(const nlohmann::ordered_json& line) {
   metrics_->append(line);
+  if (events_) events_->append(line);
 }
 
 void Trainer::warn_of_skip(const StepResult& result) const {

@@ -10,6 +10,7 @@
 #include "data/batches/prefetcher.h"
 #include "trainers/checkpoint/checkpoint.h"
 #include "trainers/evaluation/evaluator.h"
+#include "trainers/run/event_file.h"
 #include "trainers/run/metrics.h"
 #include "trainers/run/opened_run.h"
 #include "trainers/run/resume_check.h"
@@ -52,6 +53,7 @@ class Trainer {
   void load_initial_weights(const std::optional<InitialWeights>& weights);
   void open_batches(const std::optional<Cursor>& from);
   void open_files();
+  void append_line(const nlohmann::ordered_json& line);  // to metrics.jsonl and the event file
   void log_step(const StepResult& result, double seconds, double exchange_seconds, int64_t targets, int64_t steps);
   std::string describe_ranks() const;
   std::string describe_reading() const;  // how much of the corpus the steps read
@@ -59,6 +61,7 @@ class Trainer {
   bool needs_evaluation() const;         // due, and metrics.jsonl has none for this step
   void warn_of_skip(const StepResult& result) const;
   bool evaluate_now(const std::function<std::string()>& stop);  // false when it was stopped
+  ParameterStore& evaluated_weights() const;                    // the trained ones, or their average
   void record(const EvaluationResult& result);                  // in metrics, log and run directory
   std::string ask(const std::function<std::string()>& stop);    // the reason to stop, on all ranks
   void save();
@@ -78,6 +81,7 @@ class Trainer {
   std::unique_ptr<BatchStream> batches_;
   Cursor cursor_;                        // as of the batch last consumed
   std::unique_ptr<MetricsLog> metrics_;  // on root
+  std::unique_ptr<EventFile> events_;    // on root; with log.tensorboard
   int64_t saved_step_ = 0;
   std::optional<double> train_seconds_ = 0.0;  // of steps, over all processes of the run; nothing where no metrics tell
   StepLine line_{std::nullopt};

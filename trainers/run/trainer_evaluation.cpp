@@ -3,6 +3,7 @@
 #include "core/log.h"
 #include "trainers/run/progress.h"
 #include "trainers/run/run_evaluations.h"
+#include "trainers/run/run_events.h"
 #include "trainers/run/trainer.h"
 #include "trainers/step/nonfinite.h"
 
@@ -20,10 +21,13 @@ bool Trainer::needs_evaluation() const {
   return ranks_.broadcast_from_root(found ? "yes" : "").empty();
 }
 
+ParameterStore& Trainer::evaluated_weights() const {
+  return config_.optimizer.ema.evaluate ? training_->average->store() : training_->store;
+}
+
 bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
   require_finite(*training_);
-  const bool average = config_.optimizer.ema.evaluate;
-  ParameterStore& store = average ? training_->average->store() : training_->store;
+  ParameterStore& store = evaluated_weights();
   std::unique_ptr<Progress> progress;
   const EvaluationResult result = evaluate(store, evaluation_config_, *corpus_, machine_,
                                            {.split = config_.evaluate.split,
@@ -50,7 +54,8 @@ void Trainer::record(const EvaluationResult& result) {
   nlohmann::ordered_json line{{"step", training_->step}};
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
   line["evaluation"]["weights"] = weights;
-  metrics_->append(line);
+  append_line(line);
+  if (events_) append_histograms(*events_, training_->step, result, evaluated_weights());
   try_to_store_run_evaluation(directory_.path(),
                               stored_evaluation(result, evaluation_config_, *corpus_, weights,
                                                 {training_->step, training_->tokens, train_seconds_}));

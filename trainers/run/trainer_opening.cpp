@@ -7,6 +7,7 @@
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/run_evaluations.h"
+#include "trainers/run/run_events.h"
 #include "trainers/run/trainer.h"
 #include "trainers/run/training_clock.h"
 #include "trainers/setup/attention_choice.h"
@@ -121,6 +122,7 @@ void Trainer::open_files() {
   remove_run_evaluations_after(directory_.path(), training_->step);
   replace_file_atomically(directory_.config(), dump_saved_config(config_));
   metrics_ = std::make_unique<MetricsLog>(directory_.metrics());
+  if (config_.log.tensorboard) events_ = open_run_events(directory_.path(), config_, training_->step + 1);
 }
 
 std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path& run_directory, Ranks& ranks) {

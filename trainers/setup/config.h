@@ -131,6 +131,8 @@ struct CheckpointConfig {
 
 struct LogConfig {
   int64_t every = 10;
+  bool norms = false;
+  bool tensorboard = false;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -140,6 +142,17 @@ struct LogConfig {
              .min = 1,
              .resumable = true,
              .meant = "log_every log_interval logging_steps"});
+    v.field("norms", norms,
+            {.help = "lines of metrics.jsonl have the norms of the weights and of the gradient of every layer, which a "
+                     "step computes only where it is logged",
+             .resumable = true,
+             .meant = "log_grad_norms watch"});
+    v.field("tensorboard", tensorboard,
+            {.help = "the run directory also has event files of TensorBoard: what metrics.jsonl has as scalars, the "
+                     "configuration as text and hyperparameters, and at each evaluation histograms of the weights of "
+                     "every parameter and of the loss of every document",
+             .resumable = true,
+             .meant = "report_to use_tensorboard tensorboard_dir"});
   }
 };
 
@@ -191,7 +204,8 @@ struct RunConfig {
   void check(ConfigChecker& c) const;
 };
 
-// Instantiated once, in config_check.cpp: every file that reads or writes a configuration would compile all of its keys.
+// Instantiated once, in config_check.cpp: every file that reads or writes a configuration would compile all of its
+// keys.
 extern template class StructRef<RunConfig>;
 
 }  // namespace quire
