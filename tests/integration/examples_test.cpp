@@ -43,6 +43,11 @@ model: {width: 8, layers: 1, heads: 1, mlp: {kind: swiglu, hidden: 8}, position:
 schedule: {kind: constant, warmup: 2, steps: 500}
 evaluate: {every: 0}
 )");
+    write_text(folder_ / "sweep.yaml", R"(config: run.yaml
+set: ["schedule.steps=3"]
+seeds: [1]
+variants: [{name: plain}, {name: slow, set: ["optimizer.lr=1e-5"]}]
+)");
   }
 
   ProgramResult shell(const std::string& command) const {
@@ -94,6 +99,7 @@ TEST_F(Examples, OfHelp) {
   const ProgramResult second = shell("quire train run.yaml optimizer.lr=1e-3 schedule.steps=4 --run-dir runs/second");
   ASSERT_EQ(second.code, 0) << second.err;
   run_all("compare");
+  run_all("sweep");
 }
 
 // "as in [...]" and "for example {...}" of the reference, as the value of the key whose line has it.

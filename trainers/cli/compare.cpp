@@ -1,3 +1,5 @@
+#include "trainers/cli/compare.h"
+
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,23 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
-  std::vector<std::string> runs;
-  std::string baseline;
-  std::string split;
-  bool best = false;
-  bool stored = false;
-  std::string html;
-  bool json = false;
-};
-
 bool is_same_folder(const std::string& one, const std::string& other) {
   std::error_code ignored;
   return fs::equivalent(one, other, ignored);
 }
 
 // Returns the number of the baseline among the runs, which must be different runs.
-size_t number_of_baseline(const Arguments& arguments) {
+size_t number_of_baseline(const CompareArguments& arguments) {
   const std::vector<std::string>& runs = arguments.runs;
   if (runs.size() < 2) fail(ErrorKind::config, "compare: one run alone has nothing to be compared with; give more");
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -50,14 +42,6 @@ size_t number_of_baseline(const Arguments& arguments) {
   fail(ErrorKind::config, "--baseline {}: is none of the runs; give it as a RUN, too", arguments.baseline);
 }
 
-// Checks the page's path before anything is evaluated. Only a page of an earlier call may be replaced.
-void require_page(const std::string& file) {
-  if (file.empty()) return;
-  require_output_folder(file, "--html");
-  is_replaceable(file, "a page of quire compare",
-                 [](const fs::path& path) { return first_bytes(path, kReportMark.size()) == kReportMark; });
-}
-
 StoredEvaluation evaluate_now(const std::string& run, const std::string& split) {
   Ranks& ranks = Ranks::current();
   OpenedEvaluation opened = open_evaluation({.checkpoint = run, .split = split}, ranks);
@@ -67,7 +51,7 @@ StoredEvaluation evaluate_now(const std::string& run, const std::string& split) 
   return to_stored(opened, result);
 }
 
-ComparedRun compared_run(const Arguments& arguments, const std::string& path, const std::string& split) {
+ComparedRun compared_run(const CompareArguments& arguments, const std::string& path, const std::string& split) {
   ComparedRun run = open_compared_run(path, split);
   const WhichEvaluation which = arguments.best ? WhichEvaluation::best : WhichEvaluation::latest;
   if (std::optional<StoredEvaluation> stored = read_run_evaluation(path, split, which)) {
@@ -88,9 +72,19 @@ ComparedRun compared_run(const Arguments& arguments, const std::string& path, co
   return run;
 }
 
-void run(const Arguments& arguments) {
+}  // namespace
+
+// Checks the page's path before anything is evaluated. Only a page of an earlier call may be replaced.
+void require_comparison_page(const std::string& file) {
+  if (file.empty()) return;
+  require_output_folder(file, "--html");
+  is_replaceable(file, "a page of quire compare",
+                 [](const fs::path& path) { return first_bytes(path, kReportMark.size()) == kReportMark; });
+}
+
+void print_comparison(const CompareArguments& arguments) {
   const size_t baseline = number_of_baseline(arguments);
-  require_page(arguments.html);
+  require_comparison_page(arguments.html);
   const std::string split =
       arguments.split.empty() ? compared_config(arguments.runs[baseline]).evaluate.split : arguments.split;
   std::vector<ComparedRun> runs;
@@ -100,18 +94,16 @@ void run(const Arguments& arguments) {
   arguments.json ? print_json(to_json(comparison)) : print(to_text(report));
   if (arguments.html.empty()) return;
   // The page is written last: when the disk is full, nothing but the page is lost.
-  require_page(arguments.html);
+  require_comparison_page(arguments.html);
   replace_file_atomically(arguments.html, to_html(report));
   if (!arguments.json) print(fmt::format("\n{}\n", arguments.html));
 }
-
-}  // namespace
 
 void add_compare(Verb& program) {
   Verb& app = add_verb(program, "compare", "Figures of several runs side by side, and their differences",
                        "quire compare runs/first runs/second\n"
                        "  quire compare runs/first runs/second --baseline runs/second --best --html compare.html");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CompareArguments>();
   app.add_option("RUN", arguments->runs,
                  "Run directories. Runs whose configurations differ in the seed alone are a group; a run without a "
                  "stored evaluation is evaluated")
@@ -126,7 +118,7 @@ void add_compare(Verb& program) {
   app.add_option("--html", arguments->html, "Also a page with the same tables; replaces only such a page")
       ->type_name("FILE");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text (configs/COMPARE.md)");
-  app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });
+  app.callback([arguments] { on_root_alone([&] { print_comparison(*arguments); }); });
 }
 
 }  // namespace quire

@@ -7,6 +7,9 @@
 #include <map>
 #include <set>
 
+#include "core/error.h"
+#include "trainers/run/resume_check.h"
+
 namespace quire {
 
 namespace {
@@ -21,15 +24,52 @@ bool changes_a_result(const std::string& key) {
   return kOthers.count(key) == 0 && !key.starts_with("checkpoint.") && !key.starts_with("log.");
 }
 
-// Returns what makes the results of a run, but its seed.
-Settings settings_of(const ComparedRun& run) {
-  RunConfig config = run.config;
+Settings settings_of(RunConfig config) {
   Settings settings;
   for (const ConfigSetting& setting : list_settings(StructRef<RunConfig>(config))) {
     if (changes_a_result(setting.key)) settings.emplace_back(setting.key, setting.value);
   }
+  return settings;
+}
+
+// Returns what makes the results of a run, but its seed.
+Settings settings_of(const ComparedRun& run) {
+  Settings settings = settings_of(run.config);
   settings.emplace_back("checksum of data.corpus", run.evaluation.corpus);
   return settings;
+}
+
+// Returns the configuration of the run that init.from names, or nothing where it is not there any more.
+std::optional<RunConfig> origin_of(const RunConfig& config) {
+  if (!config.init.from) return std::nullopt;
+  const std::filesystem::path given = *config.init.from;
+  for (const std::filesystem::path& folder : {given, given.parent_path().parent_path()}) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(folder / "config.yaml", ignored)) continue;
+    if (std::filesystem::exists(folder / "manifest.json", ignored)) continue;  // a checkpoint, in the folder of its run
+    try {
+      return read_run_file(folder / "config.yaml").config;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+// Runs that begin with the weights of runs of their own seed differ in the seed alone when those do: in the place of
+// the path stand the settings of the origin.
+void replace_origin(Settings& settings, RunConfig config) {
+  constexpr int kDeepest = 8;
+  const int64_t seed = config.run.seed;
+  for (int depth = 0; depth < kDeepest; ++depth) {
+    const std::optional<RunConfig> origin = origin_of(config);
+    if (!origin || origin->run.seed != seed) return;
+    std::erase_if(settings, [](const auto& setting) { return setting.first == "init.from"; });
+    for (auto& [key, value] : settings_of(*origin)) {
+      settings.emplace_back(key == "init.from" ? key : "init.from: " + key, value);
+    }
+    config = *origin;
+  }
 }
 
 std::string letter_of(size_t number) {
@@ -90,7 +130,9 @@ std::vector<RunGroup> group_runs(const std::vector<ComparedRun>& runs) {
   std::vector<RunGroup> groups;
   std::map<Settings, size_t> found;
   for (size_t number = 0; number < runs.size(); ++number) {
-    const auto [place, is_new] = found.emplace(settings_of(runs[number]), groups.size());
+    Settings settings = settings_of(runs[number]);
+    replace_origin(settings, runs[number].config);
+    const auto [place, is_new] = found.emplace(std::move(settings), groups.size());
     if (is_new) groups.push_back({letter_of(groups.size()), "", {}});
     groups[place->second].runs.push_back(number);
   }

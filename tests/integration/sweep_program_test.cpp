@@ -1,0 +1,168 @@
+// quire sweep: variants times seeds, what it refuses, how it goes on, and the comparison at its end.
+#include <fmt/format.h>
+
+#include "tests/support/tiny_run.h"
+#include "trainers/sweep/sweep.h"
+
+namespace quire::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSweep = R"(config: run.yaml
+set: ["schedule.steps=6", "evaluate.every=3", "checkpoint.every=3"]
+seeds: [1, 2]
+baseline: plain
+variants:
+  - {name: short, set: ["model.attention.softmax.carry.length=4"]}
+  - {name: plain}
+  - {name: tuned, from: plain, set: ["optimizer.lr=1e-3"]}
+)";
+
+class Sweep : public ::testing::Test {
+ protected:
+  void SetUp() override { write_text(tiny_ / "sweep.yaml", kSweep); }
+  ProgramResult sweep(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments{"sweep", (tiny_ / "sweep.yaml").string(), "--run-dir",
+                                       (tiny_ / "runs").string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_quire(arguments);
+  }
+  // The file with one text replaced.
+  void change(const std::string& from, const std::string& to) const {
+    std::string text = read_text(tiny_ / "sweep.yaml");
+    ASSERT_NE(text.find(from), std::string::npos);
+    write_text(tiny_ / "sweep.yaml", text.replace(text.find(from), from.size(), to));
+  }
+  std::string weights(const std::string& run) const {
+    return read_text(tiny_.checkpoint("runs/" + run, 6) / "model.h5");
+  }
+  TinyRun tiny_;
+};
+
+size_t count_of(const std::string& text, const std::string& word) {
+  size_t count = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+  return count;
+}
+
+TEST_F(Sweep, TrainsAndComparesEveryVariantWithEverySeed) {
+  const std::string page = (tiny_ / "page.html").string();
+  const ProgramResult result = sweep({"--json", "--html", page});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto comparison = nlohmann::ordered_json::parse(result.out);
+  // Runs that begin with the weights of runs of their seed are a group, too.
+  ASSERT_EQ(comparison.at("groups").size(), 3U);
+  for (const auto& group : comparison.at("groups")) {
+    EXPECT_EQ(group.at("seeds"), nlohmann::ordered_json({1, 2})) << group;
+    EXPECT_EQ(group.at("group") == comparison.at("baseline"), group.at("name") == "plain") << group;
+  }
+  EXPECT_TRUE(fs::exists(page));
+  for (const char* seed : {"1", "2"}) {
+    const std::string config = read_text(tiny_ / "runs" / (std::string("tuned-") + seed) / "config.yaml");
+    EXPECT_NE(config.find(std::string("plain-") + seed), std::string::npos);
+    EXPECT_NE(config.find(std::string("seed: ") + seed), std::string::npos);
+  }
+  // Each run is the one that train makes.
+  const ProgramResult alone =
+      run_quire(tiny_.train_arguments("alone", {"schedule.steps=6", "evaluate.every=3", "checkpoint.every=3",
+                                                "run.seed=2", "model.attention.softmax.carry.length=4"}));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  fs::rename(tiny_ / "alone", tiny_ / "runs/alone");
+  EXPECT_FALSE(weights("alone").empty());
+  EXPECT_TRUE(weights("alone") == weights("short-2"));
+
+  // Again: nothing is trained.
+  const auto written = fs::last_write_time(tiny_ / "runs/tuned-2/metrics.jsonl");
+  const ProgramResult again = sweep();
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(fs::last_write_time(tiny_ / "runs/tuned-2/metrics.jsonl"), written);
+  // A change that no step is left for is refused; more steps are trained.
+  EXPECT_EQ(sweep({"optimizer.lr=1e-3"}).code, 2);
+  const ProgramResult longer = sweep({"schedule.steps=7"});
+  EXPECT_EQ(longer.code, 0) << longer.err;
+  EXPECT_TRUE(fs::exists(tiny_.checkpoint("runs/tuned-2", 7)));
+}
+
+TEST_F(Sweep, GoesOnWhereItWasStopped) {
+  change("seeds: [1, 2]", "seeds: [1]");
+  change("  - {name: tuned, from: plain, set: [\"optimizer.lr=1e-3\"]}\n", "");
+  const ProgramResult limited = sweep({"run.max_wall_time=1s", "schedule.steps=100000"});
+  ASSERT_EQ(limited.code, 75) << limited.err;
+  EXPECT_FALSE(fs::exists(tiny_ / "runs/plain-1"));
+  const int64_t step = checkpoint_steps(tiny_ / "runs/short-1/checkpoints").front();
+  const ProgramResult result = sweep({fmt::format("schedule.steps={}", step + 1)});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.err.find(fmt::format("going on from step {}", step)), std::string::npos) << result.err;
+}
+
+TEST_F(Sweep, AVariantThatDivergesLeavesTheOthers) {
+  change("\"optimizer.lr=1e-3\"", "\"optimizer.lr=1e30\", \"optimizer.clip=0\"");
+  const ProgramResult result = sweep();
+  EXPECT_EQ(result.code, 5) << result.err;
+  EXPECT_NE(result.out.find("4 runs of 2 configurations"), std::string::npos) << result.out;
+  // Runs that begin with one that failed are left out.
+  change("from: plain, set: [\"optimizer.lr=1e30\", \"optimizer.clip=0\"]", "from: bad");
+  change("  - {name: tuned", "  - {name: bad, set: [\"optimizer.lr=1e30\", \"optimizer.clip=0\"]}\n  - {name: more");
+  const ProgramResult second = sweep();
+  EXPECT_EQ(second.code, 5) << second.err;
+  EXPECT_NE(second.err.find("more-1: is left out, since"), std::string::npos) << second.err;
+}
+
+TEST_F(Sweep, PrintsJobsOfRunsThatAreNotTrained) {
+  const ProgramResult first = sweep({"--sbatch", "my script"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(count_of(first.out, "sbatch --job-name="), 4U) << first.out;
+  EXPECT_NE(first.out.find(" 'my script' "), std::string::npos) << first.out;
+  EXPECT_NE(first.err.find("2 runs begin with the weights of runs that are not trained yet"), std::string::npos);
+  EXPECT_FALSE(fs::exists(tiny_ / "runs"));
+  ASSERT_EQ(sweep().code, 0);
+  fs::remove_all(tiny_ / "runs/tuned-1");
+  fs::remove_all(tiny_ / "runs/short-2");
+  const ProgramResult rest = sweep({"--sbatch", "s.sh"});
+  EXPECT_EQ(count_of(rest.out, "sbatch --job-name="), 2U) << rest.out;
+  EXPECT_NE(rest.out.find("sbatch --job-name=tuned-1 s.sh "), std::string::npos) << rest.out;
+  EXPECT_NE(rest.out.find(" init.from="), std::string::npos) << rest.out;
+}
+
+TEST_F(Sweep, RefusesBeforeAnythingIsTrained) {
+  const std::tuple<const char*, const char*, const char*> faults[] = {
+      {"name: plain", "name: a/b", "'a/b' cannot be the name of a folder"},
+      {"name: plain", "name: short", "there are two variants short"},
+      {"from: plain", "from: other", "there is no variant other before this one"},
+      {"seeds: [1, 2]", "seeds: [1, 1]", "1 stands there twice"},
+      {"baseline: plain", "baseline: none-of-them", "there is no variant none-of-them"},
+      {"optimizer.lr=1e-3", "optimizer.rate=1e-3", "variant tuned: "},
+      {"carry.length=4", "carry.length=4\", \"data.corpus=nowhere.h5", "variant short: "},
+      {"seeds:", "seed:", "unknown key"},
+  };
+  for (const auto& [from, to, message] : faults) {
+    write_text(tiny_ / "sweep.yaml", kSweep);
+    change(from, to);
+    const ProgramResult result = sweep();
+    EXPECT_TRUE(result.code == 2 || result.code == 3) << result.err;
+    EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
+    EXPECT_EQ(count_of(result.err, "\n"), 1U) << result.err;
+    EXPECT_FALSE(fs::exists(tiny_ / "runs")) << message;
+  }
+  write_text(tiny_ / "sweep.yaml", kSweep);
+  EXPECT_EQ(sweep({"--check"}).out, (tiny_ / "sweep.yaml").string() + ": valid; 6 runs\n");
+  write_text(tiny_ / "page.html", "mine");
+  EXPECT_EQ(sweep({"--html", (tiny_ / "page.html").string()}).code, 2);
+  EXPECT_EQ(read_text(tiny_ / "page.html"), "mine");
+  fs::create_directories(tiny_ / "runs/plain-2/photos");
+  const ProgramResult occupied = sweep();
+  EXPECT_EQ(occupied.code, 2);
+  EXPECT_NE(occupied.err.find("is there and is no run"), std::string::npos) << occupied.err;
+  EXPECT_FALSE(fs::exists(tiny_ / "runs/short-1"));
+}
+
+TEST(SweepWords, AreThoseOfAShell) {
+  EXPECT_EQ(shell_word("a/b=1e-3"), "a/b=1e-3");
+  EXPECT_EQ(shell_word("a=[1, 2]"), "'a=[1, 2]'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,207 @@
+#include <memory>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "trainers/cli/compare.h"
+#include "trainers/cli/program.h"
+#include "trainers/cli/trained_model.h"
+#include "trainers/cli/verbs.h"
+#include "trainers/run/opened_run.h"
+#include "trainers/run/stop_conditions.h"
+#include "trainers/run/trainer.h"
+#include "trainers/sweep/sweep.h"
+
+namespace quire {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::vector<std::string> positional;  // FILE key.path=value ...
+  std::string folder;
+  std::string sbatch;
+  bool check = false;
+  std::string html;
+  bool json = false;
+};
+
+struct Sweep {
+  SweepConfig config;
+  std::vector<SweepRun> runs;
+  std::vector<RunConfig> configs;  // of the runs, without their origins
+};
+
+// Errors name the variant that they belong to.
+template <typename Work>
+void of_variant(const std::string& file, const std::string& variant, const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    fail(error.kind(), "{}: variant {}: {}", file, variant, error.what());
+  }
+}
+
+// Reads the file and looks at the configuration of every run, so that a mistake in the last one shows before the first
+// is trained.
+Sweep open_sweep(const Arguments& arguments) {
+  const std::string& file = arguments.positional.front();
+  const std::vector<std::string> more(arguments.positional.begin() + 1, arguments.positional.end());
+  Sweep sweep;
+  sweep.config = load_config<SweepConfig>(file, {});
+  const fs::path folder =
+      arguments.folder.empty() ? default_run_directory(fs::path(file).stem().string()) : fs::path(arguments.folder);
+  sweep.runs = runs_of(sweep.config, folder, more);
+  for (const SweepRun& run : sweep.runs) {
+    of_variant(file, run.variant,
+               [&] { sweep.configs.push_back(configuration_of(sweep.config.config, run.own_overrides)); });
+  }
+  return sweep;
+}
+
+// What train would refuse, for one run of every variant.
+void look_at_variants(const std::string& file, const Sweep& sweep) {
+  for (size_t i = 0; i < sweep.config.variants.size(); ++i) {
+    of_variant(file, sweep.runs[i].variant, [&] { look_at_run(sweep.configs[i]); });
+  }
+}
+
+// Prints a job of SLURM for every run that is not trained, but not for one whose origin is not.
+void print_jobs(const Sweep& sweep, const std::string& script) {
+  size_t waiting = 0;
+  std::vector<fs::path> trained;
+  for (size_t i = 0; i < sweep.runs.size(); ++i) {
+    const SweepRun& run = sweep.runs[i];
+    if (is_trained(run, sweep.configs[i].schedule.steps)) {
+      trained.push_back(run.folder);
+      continue;
+    }
+    if (!run.origin.empty() && std::find(trained.begin(), trained.end(), run.origin) == trained.end()) {
+      ++waiting;
+      continue;
+    }
+    std::string line = "sbatch --job-name=" + run.folder.filename().string();
+    for (const std::string& word : {script, sweep.config.config, run.folder.string()}) line += " " + shell_word(word);
+    for (const std::string& setting : run.overrides) line += " " + shell_word(setting);
+    print(line + "\n");
+  }
+  if (waiting > 0) {
+    log_info(
+        fmt::format("{} runs begin with the weights of runs that are not trained yet; give the command again when "
+                    "those have ended",
+                    waiting));
+  }
+}
+
+// Returns false for a run that was stopped.
+bool train(const Sweep& sweep, const SweepRun& run, StopConditions::Clock::time_point started) {
+  Ranks& ranks = Ranks::current();
+  const auto is_there = [&] { return fs::exists(run.folder) ? "yes" : ""; };
+  std::unique_ptr<Trainer> trainer;
+  if (ranks.found_by_root(is_there).empty()) {
+    ranks.on_root([&] { fs::create_directories(run.folder.parent_path()); });
+    trainer = Trainer::start(configuration_of(sweep.config.config, run.overrides), run.folder, ranks);
+  } else {
+    trainer = Trainer::resume(run.folder, {.file = sweep.config.config, .overrides = run.overrides}, ranks);
+  }
+  if (!trainer) return true;  // it has no step left
+  StopConditions conditions(StopSignals::of_process(), started, trainer->directory(),
+                            trainer->config().run.max_wall_time);
+  const RunOutcome outcome = trainer->run([&] { return conditions.reason(); });
+  ranks.on_root([&] {
+    conditions.remove_file();
+    require_log_written();
+  });
+  return outcome == RunOutcome::finished;
+}
+
+// Trains what is not trained; returns the folders of runs that ended with values that are not finite.
+std::vector<fs::path> train_all(const Sweep& sweep) {
+  const auto started = StopConditions::Clock::now();
+  std::vector<fs::path> failed;
+  for (size_t i = 0; i < sweep.runs.size(); ++i) {
+    const SweepRun& run = sweep.runs[i];
+    const auto has_failed = [&](const fs::path& folder) {
+      return std::find(failed.begin(), failed.end(), folder) != failed.end();
+    };
+    if (has_failed(run.origin)) {
+      log_warn(fmt::format("{}: is left out, since {} failed", run.folder.string(), run.origin.string()));
+      failed.push_back(run.folder);
+      continue;
+    }
+    log_info(fmt::format("== {}, seed {} ({} of {})", run.variant, run.seed, i + 1, sweep.runs.size()));
+    try {
+      if (!train(sweep, run, started)) throw Exit{kExitStopped};
+    } catch (const Error& error) {
+      // A variant that diverges is a result; the others go on.
+      if (error.kind() != ErrorKind::numerics) throw;
+      log_warn(fmt::format("{}: {}", run.folder.string(), error.what()));
+      failed.push_back(run.folder);
+    }
+  }
+  return failed;
+}
+
+void compare(const Sweep& sweep, const Arguments& arguments, const std::vector<fs::path>& failed) {
+  CompareArguments of;
+  of.html = arguments.html;
+  of.json = arguments.json;
+  const std::string baseline = sweep.config.baseline.value_or(sweep.config.variants.front().name);
+  for (const SweepRun& run : sweep.runs) {
+    if (std::find(failed.begin(), failed.end(), run.folder) != failed.end()) continue;
+    of.runs.push_back(run.folder.string());
+    if (run.variant == baseline && of.baseline.empty()) of.baseline = run.folder.string();
+  }
+  if (of.runs.size() < 2 || of.baseline.empty()) {
+    log_warn(fmt::format("nothing is compared: {}",
+                         of.baseline.empty() ? "no run of the baseline is trained" : "there is only one run"));
+    return;
+  }
+  on_root_alone([&] { print_comparison(of); });
+}
+
+void run(const Arguments& arguments) {
+  Ranks& ranks = Ranks::current();
+  Sweep sweep;
+  ranks.on_all([&] {
+    sweep = open_sweep(arguments);
+    require_comparison_page(arguments.html);
+    for (size_t i = 0; i < sweep.runs.size(); ++i) is_trained(sweep.runs[i], sweep.configs[i].schedule.steps);
+  });
+  if (!arguments.sbatch.empty()) return ranks.on_root([&] { print_jobs(sweep, arguments.sbatch); });
+  ranks.on_root([&] { look_at_variants(arguments.positional.front(), sweep); });
+  if (arguments.check) {
+    return print(fmt::format("{}: valid; {} runs\n", arguments.positional.front(), sweep.runs.size()));
+  }
+  const std::vector<fs::path> failed = train_all(sweep);
+  compare(sweep, arguments, failed);
+  if (!failed.empty()) throw Exit{static_cast<int>(ErrorKind::numerics)};
+}
+
+}  // namespace
+
+void add_sweep(Verb& program) {
+  Verb& app = add_verb(program, "sweep", "Train variants of a configuration with several seeds, and compare them",
+                       "quire sweep sweep.yaml --run-dir runs/caches --html runs/caches.html\n"
+                       "  quire sweep sweep.yaml schedule.steps=100 --check");
+  const auto arguments = std::make_shared<Arguments>();
+  app.add_option("FILE", arguments->positional,
+                 "YAML file with `config`, `variants` and `seeds` (trainers/README.md), then any number of "
+                 "key.path=value for all runs. The same command goes on where it was stopped")
+      ->required()
+      ->type_name("");
+  app.add_option("--run-dir", arguments->folder,
+                 "Where the runs are kept: DIR/VARIANT-SEED (default: runs/FILE's name)")
+      ->type_name("DIR");
+  app.add_option("--sbatch", arguments->sbatch,
+                 "Train nothing; print a line for SLURM for every run that is not trained, as `sbatch SCRIPT CONFIG "
+                 "RUN_DIR key.path=value ...` (configs/launch/quire.sbatch)")
+      ->type_name("SCRIPT");
+  app.add_flag("--check", arguments->check, "Train nothing; say what would be refused");
+  app.add_option("--html", arguments->html, "Also a page with the tables of quire compare; replaces only such a page")
+      ->type_name("FILE");
+  app.add_flag("--json", arguments->json, "Print the comparison as one JSON object (configs/COMPARE.md)");
+  app.callback([arguments] { run(*arguments); });
+}
+
+}  // namespace quire

@@ -1,0 +1,95 @@
+#include "trainers/sweep/sweep.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "trainers/checkpoint/checkpoint.h"
+
+namespace quire {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kInName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+bool is_name(const std::string& name) {
+  return !name.empty() && name.front() != '.' && name.front() != '-' &&
+         name.find_first_not_of(kInName) == std::string::npos;
+}
+
+}  // namespace
+
+void SweepConfig::check(ConfigChecker& c) const {
+  c.require(!variants.empty(), "variants", "a sweep needs at least one variant, as in [{name: base}]");
+  c.require(!seeds.empty(), "seeds", "a sweep needs at least one seed");
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    c.require(std::count(seeds.begin(), seeds.end(), seeds[i]) == 1, "seeds",
+              fmt::format("{} stands there twice", seeds[i]));
+  }
+  std::vector<std::string> before;
+  for (size_t i = 0; i < variants.size(); ++i) {
+    const SweepVariant& variant = variants[i];
+    const std::string key = fmt::format("variants.{}.", i);
+    const auto is_before = [&](const std::string& name) {
+      return std::find(before.begin(), before.end(), name) != before.end();
+    };
+    c.require(is_name(variant.name), key + "name",
+              fmt::format("'{}' cannot be the name of a folder; use letters, digits, '.', '_' and '-'", variant.name));
+    c.require(!is_before(variant.name), key + "name", fmt::format("there are two variants {}", variant.name));
+    c.require(!variant.from || is_before(*variant.from), key + "from",
+              fmt::format("there is no variant {} before this one", variant.from.value_or("")));
+    before.push_back(variant.name);
+  }
+  c.require(!baseline || std::find(before.begin(), before.end(), *baseline) != before.end(), "baseline",
+            fmt::format("there is no variant {}", baseline.value_or("")));
+}
+
+std::vector<SweepRun> runs_of(const SweepConfig& sweep, const fs::path& folder, const std::vector<std::string>& more) {
+  std::vector<SweepRun> runs;
+  for (const int64_t seed : sweep.seeds) {
+    const auto folder_of = [&](const std::string& variant) { return folder / fmt::format("{}-{}", variant, seed); };
+    for (const SweepVariant& variant : sweep.variants) {
+      SweepRun run;
+      run.variant = variant.name;
+      run.seed = seed;
+      run.folder = folder_of(variant.name);
+      for (const std::vector<std::string>* settings : {&sweep.set, &variant.set, &more}) {
+        run.overrides.insert(run.overrides.end(), settings->begin(), settings->end());
+      }
+      run.overrides.push_back(fmt::format("run.seed={}", seed));
+      run.own_overrides = run.overrides;
+      if (variant.from) {
+        run.origin = folder_of(*variant.from);
+        run.overrides.push_back("init.from=" + run.origin.string());
+        std::erase_if(run.own_overrides, [](const std::string& setting) { return setting.starts_with("init."); });
+      }
+      runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
+bool is_trained(const SweepRun& run, int64_t steps) {
+  if (!fs::exists(run.folder)) return false;
+  if (!fs::is_regular_file(run.folder / "config.yaml")) {
+    fail(ErrorKind::config, "{}: is there and is no run; remove it, or choose another --run-dir", run.folder.string());
+  }
+  const std::vector<int64_t> saved = checkpoint_steps(run.folder / "checkpoints");
+  return !saved.empty() && saved.front() >= steps;  // the newest comes first
+}
+
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain = "=/:,+@%";
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
+    return kInName.find(c) != std::string_view::npos || kPlain.find(c) != std::string_view::npos;
+  });
+  if (plain) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace quire

@@ -1,0 +1,49 @@
+// The file of quire sweep: variants of a configuration, each with several seeds.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+
+namespace quire {
+
+struct SweepVariant {
+  std::string name;
+  std::optional<std::string> from;
+  std::vector<std::string> set;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("name", name,
+            {.help = "name of the variant: letters, digits, '.', '_' and '-'; its runs are the folders NAME-SEED",
+             .required = true});
+    v.field("from", from,
+            {.help = "a variant before this one, whose trained weights of the same seed are the initial weights "
+                     "(init.from); none: begin with new weights, or with those of init.from"});
+    v.field("set", set,
+            {.help = "settings of this variant, as in [\"model.attention.softmax.carry.length=512\"]. Relative paths "
+                     "are relative to the current folder, as on the command line"});
+  }
+};
+
+struct SweepConfig {
+  std::string config;
+  std::vector<std::string> set;
+  std::vector<SweepVariant> variants;
+  std::vector<int64_t> seeds{1, 2, 3};
+  std::optional<std::string> baseline;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("config", config, {.help = "YAML file of a run, which all runs share", .required = true, .path = true});
+    v.field("set", set, {.help = "settings of all runs, before those of a variant"});
+    v.list("variants", variants, "what is compared, in the order of training");
+    v.field("seeds", seeds, {.help = "run.seed of the runs of every variant"});
+    v.field("baseline", baseline, {.help = "the variant that the others are compared with; none: the first"});
+  }
+  void check(ConfigChecker& c) const;
+};
+
+}  // namespace quire
