@@ -6,12 +6,12 @@ import math
 import os
 import pathlib
 import random
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 QUIRE = pathlib.Path()
@@ -27,6 +27,11 @@ def python_with_h5py():
                 [python, "-c", "import h5py, numpy"], capture_output=True, check=False).returncode == 0:
             return python
     return None
+
+
+def processor_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def philox(key, counter):
@@ -238,9 +243,10 @@ log: {every: 5}
             stored["documents"] = [{**document, "name": f"{document['name']} {copy}"}
                                    for copy in range(250) for document in stored["documents"]]
             path.write_text(json.dumps(stored, separators=(",", ":")), encoding="utf-8")
-        begin = time.monotonic()
+        # Time of a processor: other programs on the machine do not count.
+        begin = processor_seconds()
         result = json.loads(self.quire("compare", *runs, "--stored", "--json"))
-        self.assertLess(time.monotonic() - begin, 2)
+        self.assertLess(processor_seconds() - begin, 2)
         self.assertEqual([difference["documents"] for difference in result["differences"]], [2000] * 5)
 
 

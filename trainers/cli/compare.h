@@ -1,4 +1,4 @@
-// What quire compare prints, for verbs that end in it.
+// Comparisons of runs as quire compare prints them, for verbs that end in one.
 #pragma once
 
 #include <string>

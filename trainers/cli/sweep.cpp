@@ -59,7 +59,7 @@ Sweep open_sweep(const Arguments& arguments) {
   return sweep;
 }
 
-// What train would refuse, for one run of every variant.
+// Refuses what train would refuse, for one run of every variant.
 void look_at_variants(const std::string& file, const Sweep& sweep) {
   for (size_t i = 0; i < sweep.config.variants.size(); ++i) {
     of_variant(file, sweep.runs[i].variant, [&] { look_at_run(sweep.configs[i]); });

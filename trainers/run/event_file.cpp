@@ -129,25 +129,25 @@ uint32_t masked_crc32c(std::string_view bytes) {
 Histogram histogram_of(std::span<const double> values) {
   constexpr int kBins = 30;
   Histogram made;
-  made.least = std::numeric_limits<double>::infinity();
-  made.largest = -made.least;
+  made.min = std::numeric_limits<double>::infinity();
+  made.max = -made.min;
   for (const double value : values) {
     if (!std::isfinite(value)) continue;
-    made.least = std::min(made.least, value);
-    made.largest = std::max(made.largest, value);
+    made.min = std::min(made.min, value);
+    made.max = std::max(made.max, value);
     made.sum += value;
     made.sum_of_squares += value * value;
     ++made.count;
   }
   if (made.count == 0) return {};
-  const double width = (made.largest - made.least) / kBins;
+  const double width = (made.max - made.min) / kBins;
   const int bins = width > 0 ? kBins : 1;
   made.counts.resize(static_cast<size_t>(bins));
-  for (int bin = 1; bin < bins; ++bin) made.limits.push_back(made.least + width * bin);
-  made.limits.push_back(made.largest);
+  for (int bin = 1; bin < bins; ++bin) made.limits.push_back(made.min + width * bin);
+  made.limits.push_back(made.max);
   for (const double value : values) {
     if (!std::isfinite(value)) continue;
-    const int bin = width > 0 ? static_cast<int>((value - made.least) / width) : 0;
+    const int bin = width > 0 ? static_cast<int>((value - made.min) / width) : 0;
     ++made.counts[static_cast<size_t>(std::clamp(bin, 0, bins - 1))];
   }
   return made;
@@ -186,7 +186,7 @@ void EventFile::append(const nlohmann::ordered_json& line) {
 
 void EventFile::append_histogram(int64_t step, const std::string& tag, const Histogram& histogram) {
   Message proto;
-  proto.real(1, histogram.least).real(2, histogram.largest).real(3, static_cast<double>(histogram.count));
+  proto.real(1, histogram.min).real(2, histogram.max).real(3, static_cast<double>(histogram.count));
   proto.real(4, histogram.sum).real(5, histogram.sum_of_squares);
   proto.packed(6, histogram.limits).packed(7, histogram.counts);
   append_event(step, summary_of(Message().text(1, tag).text(5, proto)));

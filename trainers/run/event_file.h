@@ -20,7 +20,7 @@ uint32_t masked_crc32c(std::string_view bytes);
 
 // Counts of values in bins: bin i ends at limits[i] and begins where bin i - 1 ends.
 struct Histogram {
-  double least = 0, largest = 0, sum = 0, sum_of_squares = 0;
+  double min = 0, max = 0, sum = 0, sum_of_squares = 0;
   int64_t count = 0;
   std::vector<double> limits, counts;
 };

@@ -1,4 +1,4 @@
-// What a run writes into an event file of TensorBoard beside the lines of metrics.jsonl.
+// Writes into a run's event file of TensorBoard what metrics.jsonl does not have.
 #pragma once
 
 #include <filesystem>

@@ -82,11 +82,11 @@ bool is_trained(const SweepRun& run, int64_t steps) {
 }
 
 std::string shell_word(const std::string& text) {
-  constexpr std::string_view kPlain = "=/:,+@%";
-  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
-    return kInName.find(c) != std::string_view::npos || kPlain.find(c) != std::string_view::npos;
+  constexpr std::string_view kAlsoSafe = "=/:,+@%";
+  const bool is_safe = !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
+    return kInName.find(c) != std::string_view::npos || kAlsoSafe.find(c) != std::string_view::npos;
   });
-  if (plain) return text;
+  if (is_safe) return text;
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
   return quoted + "'";

@@ -23,7 +23,7 @@ struct SweepVariant {
             {.help = "a variant before this one, whose trained weights of the same seed are the initial weights "
                      "(init.from); none: begin with new weights, or with those of init.from"});
     v.field("set", set,
-            {.help = "settings of this variant, as in [\"model.attention.softmax.carry.length=512\"]. Relative paths "
+            {.help = "settings of this variant, as in [\"optimizer.lr=1e-3\"]. Relative paths "
                      "are relative to the current folder, as on the command line"});
   }
 };
