@@ -226,8 +226,14 @@ log: {every: 5}
             for found, name in zip(result[field]["groups"], used):
                 at = [on_the_line([(point[1 + column], point[0], point[3]) for point in curve], result[field][unit])
                       for (of, _), (curve, _) in curves.items() if of == name]
-                self.assert_spread(found["figure"], [figure for _, figure in at])
-                for one, (other, _) in zip(found["steps"], at):
+                # Where a step takes long, a run may have no evaluation before the end of the fastest group.
+                if None in at:
+                    self.assertIsNone(found["figure"])
+                else:
+                    self.assert_spread(found["figure"], [figure for _, figure in at])
+                steps = [point[0] for point in at if point is not None]
+                self.assertEqual(len(found["steps"]), len(steps))
+                for one, other in zip(found["steps"], steps):
                     self.assert_near(one, other)
 
     def test_it_takes_less_than_two_seconds(self):
