@@ -94,6 +94,7 @@ TEST_F(Examples, OfHelp) {
   const ProgramResult second = shell("quire train run.yaml optimizer.lr=1e-3 schedule.steps=4 --run-dir runs/second");
   ASSERT_EQ(second.code, 0) << second.err;
   run_all("compare");
+  run_all("report");
 }
 
 // "as in [...]" and "for example {...}" of the reference, as the value of the key whose line has it.

@@ -38,17 +38,26 @@ constexpr const char* kPolicy =
 constexpr const char* kControls =
     R"(<form id="controls" autocomplete="off">
 <fieldset id="runs"><legend>Runs</legend></fieldset>
-<fieldset><legend>Axes</legend>
+<fieldset><legend>Axis</legend>
 <label>along <select id="axis"><option value="step">steps</option><option value="tokens">tokens read</option><option
  value="seconds">training time</option></select></label>
+<label>from <select id="part"><option value="1">the beginning</option><option value="0.5">the last half</option><option
+ value="0.1">the last tenth</option></select></label>
 <label><input type="checkbox" id="log-x"> logarithmic</label>
-<label><input type="checkbox" id="log-y"> values logarithmic</label>
+</fieldset>
+<fieldset><legend>Values</legend>
+<label><input type="checkbox" id="log-y"> logarithmic</label>
+<label><input type="checkbox" id="bands" checked> bands</label>
 <label>smoothing <select id="smoothing"><option value="0">none</option><option value="0.7">light</option><option
  value="0.95">strong</option></select></label>
 </fieldset>
 </form>
 <noscript><p>The charts need JavaScript; tables and configurations do not.</p></noscript>
 )";
+
+constexpr const char* kCurves =
+    "<h2 class=\"part\">Curves</h2>\n<p>Of a long run a point is the mean of the lines since the point before, and a "
+    "band reaches from the smallest to the largest of their numbers.</p>\n<div class=\"charts\" id=\"fields\"></div>\n";
 
 std::string replaced(std::string_view text, std::string_view what, std::string_view with) {
   std::string result;
@@ -63,6 +72,14 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
 // A table without a heading, with its note.
 std::string table_html(const ReportSection& section) {
   return (section.note.empty() ? "" : "<p>" + html_escaped(section.note) + "</p>\n") + html_table(section);
+}
+
+std::string title_of(const std::vector<ReportedRun>& runs) {
+  constexpr size_t kMaxNames = 6;
+  if (runs.size() == 1) return "Run " + runs.front().label;
+  std::string names;
+  for (size_t i = 0; i < std::min(runs.size(), kMaxNames); ++i) names += (i == 0 ? "" : ", ") + runs[i].label;
+  return fmt::format("{} runs: {}{}", runs.size(), names, runs.size() > kMaxNames ? ", ..." : "");
 }
 
 std::string figures_html(const RunsPage& page) {
@@ -123,10 +140,7 @@ std::string script_in_html(std::string_view script) {
 }
 
 std::string to_html(const RunsPage& page) {
-  const size_t count = page.runs.size();
-  const std::string title = count == 1 ? "Run " + page.runs.front().label
-                                       : fmt::format("{} runs: {}", count, page.runs.front().label) +
-                                             (count > 2 ? ", ..." : " and " + page.runs.back().label);
+  const std::string title = title_of(page.runs);
   std::vector<std::string> notes;
   for (const ReportedRun& run : page.runs) notes.insert(notes.end(), run.notes.begin(), run.notes.end());
   std::string html(kRunsPageMark);
@@ -134,13 +148,13 @@ std::string to_html(const RunsPage& page) {
   html += fmt::format("<style>\n{}</style>\n</head>\n<body>\n<h1>{}</h1>\n", page_style(), html_escaped(title));
   html += fmt::format("<p>Written at {:%Y-%m-%d %H:%M:%S} by quire report.</p>\n", fmt::localtime(std::time(nullptr)));
   html += html_warnings(notes) + html_section(runs_table(page.runs)) + kControls;
-  html += "<h2 class=\"part\">Curves</h2>\n<div class=\"charts\" id=\"fields\"></div>\n";
-  html += "<div id=\"telemetry\"></div>\n" + figures_html(page);
+  html += kCurves;
+  html += figures_html(page) + "<div id=\"telemetry\"></div>\n";
   html += operations_html(page.runs) + memory_html(page.runs) + settings_html(page.runs);
   html += fmt::format("<details><summary>Licence of the charts</summary><p>{}</p></details>\n", html_escaped(kLicence));
   html += "<script type=\"application/json\" id=\"data\">" + json_in_html(page_data(page)) + "</script>\n";
   html += "<script>" + script_in_html(chart_library()) + "</script>\n";
-  html += "<script>" + script_in_html(page_script()) + "</script>\n";
+  html += "<script>" + script_in_html(chart_parts()) + script_in_html(page_script()) + "</script>\n";
   return html + "</body>\n</html>\n";
 }
 

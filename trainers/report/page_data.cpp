@@ -130,6 +130,16 @@ PageJson field_charts(const std::vector<ReportedRun>& runs) {
   return charts;
 }
 
+// Says whether nats per token would say the same about every run.
+bool all_have_bits(const std::vector<ReportedRun>& runs, const std::string& split) {
+  for (const ReportedRun& run : runs) {
+    for (const ReportedEvaluations& of : run.evaluations) {
+      if (of.split == split && !has_numbers(of.bits_per_byte)) return false;
+    }
+  }
+  return true;
+}
+
 // Charts of evaluations while training: those figures of each split that a run has.
 PageJson evaluation_charts(const std::vector<ReportedRun>& runs) {
   constexpr std::array<std::pair<const char*, const char*>, 3> kFigures{{
@@ -143,6 +153,7 @@ PageJson evaluation_charts(const std::vector<ReportedRun>& runs) {
     for (const ReportedEvaluations& of : run.evaluations) {
       if (!splits.insert(of.split).second) continue;
       for (const auto& [figure, title] : kFigures) {
+        if (figure == kFigures[1].first && all_have_bits(runs, of.split)) continue;
         PageJson chart =
             chart_json(figure, fmt::format("{}, split {}", title, of.split), "", "evaluations while training");
         chart["split"] = of.split;

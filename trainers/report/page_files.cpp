@@ -27,6 +27,7 @@
   }
 
 QUIRE_FILE(chart_library, QUIRE_CHART_LIBRARY)
+QUIRE_FILE(chart_parts, QUIRE_CHART_PARTS)
 QUIRE_FILE(page_script, QUIRE_PAGE_SCRIPT)
 QUIRE_FILE(page_style, QUIRE_PAGE_STYLE)
 QUIRE_FILE(output_page, QUIRE_OUTPUT_PAGE)
@@ -35,6 +36,9 @@ namespace quire {
 
 std::string_view chart_library() {
   return file_chart_library();
+}
+std::string_view chart_parts() {
+  return file_chart_parts();
 }
 std::string_view page_script() {
   return file_page_script();

@@ -6,7 +6,8 @@
 namespace quire {
 
 std::string_view chart_library();  // Chart.js of Debian's libjs-chart.js, minified, with its licence header
-std::string_view page_script();    // page.js
+std::string_view page_script();    // page.js, which needs what is in chart_parts.js
+std::string_view chart_parts();    // chart_parts.js
 std::string_view page_style();     // page.css
 std::string_view output_page();    // configs/OUTPUT.md, which says what each field of metrics.jsonl means
 

@@ -75,7 +75,7 @@ ReportSection runs_table(const std::vector<ReportedRun>& runs) {
 }
 
 ReportSection operations_table(const std::vector<ReportedRun>& runs) {
-  constexpr size_t kMaxRows = 40;
+  constexpr size_t kMaxRows = 20;
   ReportSection section = by_run(
       "", "Milliseconds a step, on random tokens; forward and backward pass are operations of their own.", runs, false);
   std::map<std::string, double> largest;
@@ -91,9 +91,9 @@ ReportSection operations_table(const std::vector<ReportedRun>& runs) {
       const auto& operations = runs[run].operations;
       const auto found = std::find_if(operations.begin(), operations.end(),
                                       [&](const ReportedOperation& of) { return of.name == order[i].first; });
-      const double ms = found == operations.end() ? 0 : found->ms;
-      if (i >= kMaxRows) rest[run] += ms;
-      row.push_back(operations.empty() ? kDash : fmt::format("{:.2f}", ms));
+      const bool has = found != operations.end();
+      if (has && i >= kMaxRows) rest[run] += found->ms;
+      row.push_back(has ? fmt::format("{:.2f}", found->ms) : kDash);
     }
     if (i < kMaxRows) section.rows.push_back(std::move(row));
   }
@@ -131,16 +131,21 @@ ReportSection memory_table(const std::vector<ReportedRun>& runs) {
 
 ReportSection settings_table(const std::vector<ReportedRun>& runs, bool all) {
   ReportSection section = by_run("", "", runs, true);
-  std::map<std::string, size_t> places;
   for (size_t run = 0; run < runs.size(); ++run) {
     RunConfig config = runs[run].config;
+    size_t place = 0;
     for (const ConfigSetting& setting : list_settings(StructRef<RunConfig>(config))) {
-      const auto [place, is_new] = places.emplace(setting.key, section.rows.size());
-      if (is_new) {
-        section.rows.emplace_back(runs.size() + 1, kDash);
-        section.rows.back().front() = setting.key;
+      const auto found = std::find_if(section.rows.begin(), section.rows.end(),
+                                      [&](const auto& row) { return row.front() == setting.key; });
+      // A key that only some runs have stands behind the one before it.
+      if (found != section.rows.end()) {
+        place = static_cast<size_t>(found - section.rows.begin());
+      } else {
+        std::vector<std::string> row(runs.size() + 1, kDash);
+        row.front() = setting.key;
+        section.rows.insert(section.rows.begin() + static_cast<std::ptrdiff_t>(place), std::move(row));
       }
-      section.rows[place->second][run + 1] = setting.value;
+      section.rows[place++][run + 1] = setting.value;
     }
   }
   if (all) return section;

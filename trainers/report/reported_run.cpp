@@ -70,7 +70,8 @@ void add_evaluation(ReportedRun& run, const Json& line, const TrainingClock& clo
   found->bits_per_byte.push_back(number_at(evaluation, "bits_per_byte"));
   found->nats_per_token.push_back(number_at(evaluation, "nll") / number_at(evaluation, "tokens"));
   const auto recall = evaluation.find("recall");
-  found->recall.push_back(recall != evaluation.end() && recall->is_object() ? number_at(*recall, "accuracy") : kNoNumber);
+  found->recall.push_back(recall != evaluation.end() && recall->is_object() ? number_at(*recall, "accuracy")
+                                                                            : kNoNumber);
 }
 
 std::string local_time_of(const fs::path& file) {
