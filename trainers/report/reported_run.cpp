@@ -150,22 +150,34 @@ class Plans {
     RunConfig config = run.config;
     config.run.seed = 1;
     config.run.name = "run";
-    const std::string key = dump_config(config);
-    const auto found = plans_.find(key);
-    if (found != plans_.end()) {
-      run.plan = found->second;
-      return;
-    }
-    try {
-      run.plan = make_plan(run.config, 1, allowed_cores());
-    } catch (const Error& error) {
-      run.notes.push_back(fmt::format("{}: its memory cannot be computed here: {}", run.label, error.what()));
-    }
-    plans_.emplace(key, run.plan);
+    const auto [found, is_new] = plans_.emplace(dump_config(config), Made{});
+    if (is_new) found->second = make(run.config);
+    run.plan = found->second.plan;
+    if (!found->second.note.empty()) run.notes.push_back(run.label + found->second.note);
   }
 
  private:
-  std::map<std::string, std::optional<Plan>> plans_;
+  struct Made {
+    std::optional<Plan> plan;
+    std::string note;
+  };
+
+  static Made make(const RunConfig& config) {
+    Made made;
+    std::error_code ignored;
+    try {
+      made.plan = make_plan(config, 1, allowed_cores());
+      if (!config.data.vocabulary && !fs::exists(config.data.corpus, ignored)) {
+        made.note = fmt::format(": {} is not here, so its memory is computed for {} token ids, those of bytes",
+                                config.data.corpus, made.plan->vocabulary);
+      }
+    } catch (const Error& error) {
+      made.note = fmt::format(": its memory cannot be computed here: {}", error.what());
+    }
+    return made;
+  }
+
+  std::map<std::string, Made> plans_;
 };
 
 std::string folder_name(const std::string& path) {
