@@ -1,9 +1,7 @@
 // Tests quire report as a program: its page in a browser, what it says of runs that lack something, what it may
 // replace, and how long it takes.
-#include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <regex>
@@ -39,7 +37,8 @@ class ReportProgram : public ::testing::Test {
   }
   // Runs of two mechanisms, with telemetry by layer and by head.
   void train_two() const {
-    train("a", {"evaluate.every=4", "model.memory=[{kind: knn, layers: [0, 1], carry: {length: 24}, top_k: 4}]"});
+    train("a", {"evaluate.every=4", "model.heads=4",
+                "model.memory=[{kind: knn, layers: [0, 1], carry: {length: 24}, top_k: 4}]"});
     train("b", {"evaluate.every=4", "model.attention={kind: vq, vq: {window: 6, block: 4, codes: 5}}",
                 "model.layer_overrides=[]"});
   }
@@ -89,6 +88,27 @@ TEST_F(ReportProgram, DrawsEveryChartWithoutAnErrorInTheConsole) {
     EXPECT_EQ(match[1], match[2]);
     EXPECT_GT(std::stoi(match[1]), 15);
   }
+  // Every control, one after the other, and every choice of what a chart draws.
+  write_text(tiny_ / "used.html", page() + R"(<script>
+document.querySelectorAll("#controls input, #controls select, .card select").forEach((control) => {
+  if (control.type === "checkbox") control.checked = !control.checked;
+  const values = control.type === "checkbox" ? [""] : [...control.options].map((option) => option.value).reverse();
+  for (const value of values) {
+    if (value) control.value = value;
+    control.dispatchEvent(new Event("change"));
+  }
+  if (control.closest("#runs")) control.click();
+});
+document.body.dataset.used = document.querySelectorAll(".card select").length;
+</script>
+)");
+  const ProgramResult used = browse(chromium, "used.html", "1280");
+  EXPECT_EQ(used.err.find("CONSOLE"), std::string::npos) << used.err;
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(used.out, match, charts)) << used.err;
+  EXPECT_EQ(match[1], match[2]);
+  ASSERT_TRUE(std::regex_search(used.out, match, std::regex("data-used=\"([0-9]+)\""))) << used.err;
+  EXPECT_GT(std::stoi(match[1]), 5);
   // A mistake would be seen.
   write_text(tiny_ / "wrong.html", page() + "<script>no_such_function();</script>\n");
   EXPECT_NE(browse(chromium, "wrong.html", "400").err.find("no_such_function is not defined"), std::string::npos);
