@@ -54,14 +54,14 @@ function smoothed(values) {
   });
 }
 
-// The largest place of any run that is shown, on the axis that is chosen.
-function lastPlace() {
-  return Math.max(0, ...data.runs.filter((run, number) => shown[number]).map((run) => run.at[view.axis].at(-1) || 0));
+// The place from which on a curve is drawn, on the axis that is chosen: in the last part of its own run.
+function firstPlace(places) {
+  return view.part < 1 ? (1 - view.part) * (places.at(-1) || 0) : -Infinity;
 }
 
 function points(at, values) {
   const places = at[view.axis];
-  const first = view.part < 1 ? lastPlace() * (1 - view.part) : -Infinity;
+  const first = firstPlace(places);
   const drawn = [];
   for (let i = 0; i < values.length; ++i) {
     const isDrawn = places[i] !== null && places[i] >= first && !(view.logX && places[i] <= 0);
@@ -75,7 +75,7 @@ function points(at, values) {
 // A line of means, and a band between the smallest and the largest values around it.
 function lines(label, number, at, curve) {
   const shared = { borderColor: colour(number), backgroundColor: colour(number), borderDash: dashes(number) };
-  const few = curve.mean.length <= 60;
+  const few = curve.mean.length <= 40;
   const line = { ...shared, label, data: points(at, smoothed(curve.mean)), borderWidth: 1.6, pointRadius: few ? 2 : 0,
                  pointHitRadius: 6, spanGaps: few, order: 1 };
   if (!curve.low || !view.bands) return [line];
@@ -100,8 +100,19 @@ Chart.Interaction.modes.nearestOfEach = (chart, event) => {
   return items;
 };
 
+// Ends of a logarithmic axis that are not round would stand over the ticks beside them.
+function keepRoundTicks(scale) {
+  const isRound = ({ value }) => {
+    const digit = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
+    return Math.abs(digit - Math.round(digit)) < 1e-6;
+  };
+  const round = scale.ticks.filter(isRound);
+  if (round.length > 1) scale.ticks = round;
+}
+
 function axis(title, isLog) {
-  return { type: isLog ? "logarithmic" : "linear", title: { display: title !== "", text: title, color: css("--soft") },
+  return { ...(isLog ? { afterBuildTicks: keepRoundTicks } : {}),
+           type: isLog ? "logarithmic" : "linear", title: { display: title !== "", text: title, color: css("--soft") },
            grid: { color: css("--line"), borderColor: css("--line") },
            ticks: { color: css("--soft"), maxTicksLimit: 7, maxRotation: 0, callback: tickText } };
 }
@@ -116,11 +127,21 @@ function options(unit, legend) {
                                               label: (item) => `${item.dataset.label}: ${compact(item.parsed.y)}` } } } };
 }
 
+// Ends of an axis close to the values: a logarithmic axis would go on to the next power of ten, and one of equal values
+// would have no height that means something.
+function fitAxis(axis, values, isLog) {
+  const there = values.filter((value) => Number.isFinite(value) && (!isLog || value > 0));
+  const low = there.reduce((one, other) => Math.min(one, other), Infinity);
+  const high = there.reduce((one, other) => Math.max(one, other), -Infinity);
+  if (low === high && low > 0) Object.assign(axis, { min: 0.9 * low, max: 1.1 * high });
+  else if (isLog && low < high) Object.assign(axis, { min: low, max: high });
+}
+
 function lineChart(datasets, unit, legend) {
   const made = options(unit, legend);
-  const values = datasets.flatMap((dataset) => dataset.data.map((point) => point.y)).filter(Number.isFinite);
-  const first = values[0];
-  if (first > 0 && values.every((value) => value === first)) Object.assign(made.scales.y, { min: 0.9 * first, max: 1.1 * first });
+  const points = datasets.flatMap((dataset) => dataset.data);
+  fitAxis(made.scales.y, points.map((point) => point.y), view.logY);
+  if (view.logX) fitAxis(made.scales.x, points.map((point) => point.x), true);
   return { type: "line", data: { datasets }, options: made };
 }
 
@@ -139,9 +160,10 @@ function overPlaces(curves) {
 
 // A heat map: a row for each place, a column for each part of the run.
 function heatMap(run, places) {
-  const columns = Math.min(80, run.telemetry_at.step.length);
   const at = run.telemetry_at[view.axis];
-  const ends = Array.from({ length: columns }, (unused, i) => Math.floor((i + 1) * at.length / columns) - 1);
+  const first = Math.max(0, at.findIndex((place) => place >= firstPlace(at)));
+  const columns = Math.min(80, at.length - first);
+  const ends = Array.from({ length: columns }, (unused, i) => first + Math.floor((i + 1) * (at.length - first) / columns) - 1);
   const cells = [];
   places.forEach(({ name, place }, row) => ends.forEach((end, x) => {
     const value = run.telemetry[name].mean[end];

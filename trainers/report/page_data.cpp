@@ -1,4 +1,4 @@
-// What the script of a page draws, as JSON.
+// Makes the JSON that the script of a page draws.
 #include <fmt/format.h>
 
 #include <algorithm>

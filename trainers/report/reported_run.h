@@ -48,7 +48,7 @@ struct ReportedRun {
   std::string path;   // as given
   std::string label;  // the name of its folder, or the path where another run has the same
   RunConfig config;
-  // Of the last logged step; NaN before the first.
+  // The next four are those of the last logged step; NaN before the first.
   double step = 0;
   double tokens = 0;
   double seconds = 0;
