@@ -100,6 +100,12 @@ document.querySelectorAll("#controls input, #controls select, .card select").for
   if (control.closest("#runs")) control.click();
 });
 document.body.dataset.used = document.querySelectorAll(".card select").length;
+drawAll();
+const canvas = document.querySelector("#fields canvas");
+const box = canvas.getBoundingClientRect();
+const at = { clientX: box.left + box.width / 2, clientY: box.top + box.height / 2, bubbles: true };
+canvas.dispatchEvent(new MouseEvent("mousemove", at));
+setTimeout(() => { document.body.dataset.read = Chart.getChart(canvas).getActiveElements().length; }, 500);
 </script>
 )");
   const ProgramResult used = browse(chromium, "used.html", "1280");
@@ -109,6 +115,8 @@ document.body.dataset.used = document.querySelectorAll(".card select").length;
   EXPECT_EQ(match[1], match[2]);
   ASSERT_TRUE(std::regex_search(used.out, match, std::regex("data-used=\"([0-9]+)\""))) << used.err;
   EXPECT_GT(std::stoi(match[1]), 5);
+  // The pointer reads a point of each run.
+  EXPECT_NE(used.out.find("data-read=\"2\""), std::string::npos);
   // A mistake would be seen.
   write_text(tiny_ / "wrong.html", page() + "<script>no_such_function();</script>\n");
   EXPECT_NE(browse(chromium, "wrong.html", "400").err.find("no_such_function is not defined"), std::string::npos);

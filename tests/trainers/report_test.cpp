@@ -188,7 +188,7 @@ TEST(ReportPage, TextOfUsersStaysText) {
   const std::string hostile = "</script><script>alert(1)</script><!--\"'&\x01";
   ReportedRun run = run_named(hostile);
   run.notes = {hostile};
-  run.operations = {{hostile, 1, 2}};
+  run.operations = {{hostile, 2}};
   run.telemetry.curves.push_back({hostile, {{1, 2}, {}, {}}});
   run.evaluations = {{hostile, {{2}, {20}, {1}}, {1.5}, {2.25}, {kMissing}}};
   const std::string html = to_html({{run, run}, std::nullopt});
@@ -235,7 +235,7 @@ TEST(ReportTables, SettingsOfOtherPartsStandWhereTheyBelong) {
 
 TEST(ReportTables, OperationsThatNobodySeesAreOneLine) {
   std::vector<ReportedRun> runs{run_named("a"), run_named("b")};
-  for (int i = 0; i < 25; ++i) runs[0].operations.push_back({"op" + std::to_string(i), 1, 25.0 - i});
+  for (int i = 0; i < 25; ++i) runs[0].operations.push_back({"op" + std::to_string(i), 25.0 - i});
   const ReportSection table = operations_table(runs);
   ASSERT_EQ(table.rows.size(), 21U);
   EXPECT_EQ(table.rows[0], (std::vector<std::string>{"op0", "25.00", "-"}));

@@ -6,8 +6,10 @@ const view = { axis: "step", part: 1, logX: false, logY: false, smoothing: 0, ba
 const shown = data.runs.map(() => true);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
-const kLight = ["#2563a8", "#c2571a", "#2e8540", "#a83279", "#7a5c00", "#5b4bc4", "#0f7c8a", "#b3261e", "#5f6b7a", "#8a5a3c"];
-const kDark = ["#6ea8e8", "#f0935a", "#6cc57f", "#e57fbd", "#d4b34a", "#a79bf5", "#57c3d1", "#f28b82", "#a9b4c2", "#cf9f80"];
+const kLight = ["#2563a8", "#c2571a", "#2e8540", "#a83279", "#7a5c00", "#5b4bc4", "#0f7c8a", "#b3261e", "#5f6b7a",
+                "#8a5a3c"];
+const kDark = ["#6ea8e8", "#f0935a", "#6cc57f", "#e57fbd", "#d4b34a", "#a79bf5", "#57c3d1", "#f28b82", "#a9b4c2",
+               "#cf9f80"];
 const kAxisTitles = { step: "steps", tokens: "tokens read", seconds: "training time in seconds" };
 
 const colour = (number) => (dark.matches ? kDark : kLight)[number % kLight.length];
@@ -81,21 +83,24 @@ function lines(label, number, at, curve) {
   if (!curve.low || !view.bands) return [line];
   // Bands of many runs lie over each other.
   const opacity = Math.max(0.05, 0.25 / Math.sqrt(shown.filter((one) => one).length));
-  const band = { isBand: true, label, pointRadius: 0, borderWidth: 0, order: 2, backgroundColor: translucent(colour(number), opacity) };
+  const band = { isBand: true, label, pointRadius: 0, borderWidth: 0, order: 2,
+                 backgroundColor: translucent(colour(number), opacity) };
   return [{ ...band, data: points(at, curve.low) }, { ...band, data: points(at, curve.high), fill: "-1" }, line];
 }
 
-// The nearest point of every line, so that runs with other steps are read side by side.
+// The nearest point of every line that is near, so that runs with other steps are read side by side.
 Chart.Interaction.modes.nearestOfEach = (chart, event) => {
+  const kNear = 40;  // pixels
   const items = [];
   chart.getSortedVisibleDatasetMetas().forEach((meta) => {
-    if (chart.data.datasets[meta.index].isBand) return;
+    if (meta.data.length === 0 || chart.data.datasets[meta.index].isBand) return;
+    if (event.x < meta.data[0].x - kNear || event.x > meta.data.at(-1).x + kNear) return;
     let best = -1, distance = Infinity;
     meta.data.forEach((point, index) => {
       const away = Math.abs(point.x - event.x);
       if (away < distance && !Number.isNaN(point.y)) [best, distance] = [index, away];
     });
-    if (best >= 0 && distance < 40) items.push({ element: meta.data[best], datasetIndex: meta.index, index: best });
+    if (best >= 0) items.push({ element: meta.data[best], datasetIndex: meta.index, index: best });
   });
   return items;
 };
@@ -118,13 +123,14 @@ function axis(title, isLog) {
 }
 
 function options(unit, legend) {
+  const isDrawn = (item, all) => !all.datasets[item.datasetIndex].isBand;
+  const title = (items) => items.length ? `${kAxisTitles[view.axis]}: ${compact(items[0].parsed.x)}` : "";
+  const label = (item) => `${item.dataset.label}: ${compact(item.parsed.y)}`;
   return { animation: false, parsing: false, responsive: true, maintainAspectRatio: false,
            interaction: { mode: "nearestOfEach" },
            scales: { x: axis(kAxisTitles[view.axis], view.logX), y: axis(unit, view.logY) },
-           plugins: { legend: { display: legend, labels: { color: css("--text"), boxWidth: 12,
-                                                           filter: (item, all) => !all.datasets[item.datasetIndex].isBand } },
-                      tooltip: { callbacks: { title: (items) => items.length ? `${kAxisTitles[view.axis]}: ${compact(items[0].parsed.x)}` : "",
-                                              label: (item) => `${item.dataset.label}: ${compact(item.parsed.y)}` } } } };
+           plugins: { legend: { display: legend, labels: { color: css("--text"), boxWidth: 12, filter: isDrawn } },
+                      tooltip: { callbacks: { title, label } } } };
 }
 
 // Ends of an axis close to the values: a logarithmic axis would go on to the next power of ten, and one of equal values
@@ -163,11 +169,12 @@ function heatMap(run, places) {
   const at = run.telemetry_at[view.axis];
   const first = Math.max(0, at.findIndex((place) => place >= firstPlace(at)));
   const columns = Math.min(80, at.length - first);
-  const ends = Array.from({ length: columns }, (unused, i) => first + Math.floor((i + 1) * (at.length - first) / columns) - 1);
+  const end = (i) => first + Math.floor((i + 1) * (at.length - first) / columns) - 1;
+  const ends = Array.from({ length: columns }, (unused, i) => end(i));
   const cells = [];
-  places.forEach(({ name, place }, row) => ends.forEach((end, x) => {
-    const value = run.telemetry[name].mean[end];
-    if (value !== null) cells.push({ x, y: [row, row + 1], value, place, end });
+  places.forEach(({ name, place }, row) => ends.forEach((index, x) => {
+    const value = run.telemetry[name].mean[index];
+    if (value !== null) cells.push({ x, y: [row, row + 1], value, place, at: at[index] });
   }));
   const low = Math.min(...cells.map((cell) => cell.value)), high = Math.max(...cells.map((cell) => cell.value));
   const [pale, strong] = dark.matches ? [[28, 34, 43], [255, 194, 102]] : [[244, 246, 249], [138, 40, 0]];
@@ -182,19 +189,21 @@ function heatMap(run, places) {
   made.scales.x.ticks.callback = (x) => compact(at[ends[x]]);
   made.scales.x.afterBuildTicks = (scale) => {
     const count = Math.min(5, columns);
-    scale.ticks = Array.from({ length: count }, (unused, i) => ({ value: Math.round((i + 0.5) * columns / count - 0.5) }));
+    const middle = (i) => Math.round((i + 0.5) * columns / count - 0.5);
+    scale.ticks = Array.from({ length: count }, (unused, i) => ({ value: middle(i) }));
   };
   made.scales.y = { ...axis("", false), min: 0, max: places.length, reverse: true };
   made.scales.y.ticks = { ...made.scales.y.ticks, autoSkip: true, maxTicksLimit: 20, font: { size: 10 },
                           callback: (y) => (places[Math.floor(y)] || { place: "" }).place };
   made.scales.y.afterBuildTicks = (scale) => { scale.ticks = places.map((unused, row) => ({ value: row + 0.5 })); };
-  made.plugins.title = { display: true, align: "end", color: css("--soft"), font: { size: 11, weight: "normal" }, padding: 2,
-                         text: `pale ${compact(low)} to strong ${compact(high)}` };
-  made.plugins.tooltip.callbacks = { title: ([item]) => `${item.raw.place}, ${kAxisTitles[view.axis]}: ${compact(at[item.raw.end])}`,
-                                     label: (item) => compact(item.raw.value) };
+  made.plugins.title = { display: true, align: "end", color: css("--soft"), font: { size: 11, weight: "normal" },
+                         padding: 2, text: `pale ${compact(low)} to strong ${compact(high)}` };
+  made.plugins.tooltip.callbacks = {
+    title: ([item]) => `${item.raw.place}, ${kAxisTitles[view.axis]}: ${compact(item.raw.at)}`,
+    label: (item) => compact(item.raw.value) };
   return { type: "bar", options: made,
-           data: { datasets: [{ data: cells, backgroundColor: cells.map(shade), barPercentage: 1, categoryPercentage: 1,
-                                inflateAmount: 0.4 }] } };
+           data: { datasets: [{ data: cells, backgroundColor: cells.map(shade), barPercentage: 1,
+                                categoryPercentage: 1, inflateAmount: 0.4 }] } };
 }
 
 function byPlace(run, places) {

@@ -65,7 +65,10 @@ function addFieldCharts() {
     const split = run.evaluations[chart.split];
     return split && split[chart.field] ? [split.at, { mean: split[chart.field] }] : null;
   }]);
-  const fields = data.fields.map((chart) => [chart, (run) => run.fields[chart.field] ? [run.at, run.fields[chart.field]] : null]);
+  const fields = data.fields.map((chart) => [chart, (run) => {
+    const curve = run.fields[chart.field];
+    return curve ? [run.at, curve] : null;
+  }]);
   for (const [chart, curveOf] of [...fields.slice(0, 1), ...evaluations, ...fields.slice(1)]) {
     const numbers = runsWith((run) => curveOf(run) !== null);
     if (numbers.length === 0) continue;
@@ -101,7 +104,8 @@ function addTelemetryCharts() {
       }
       const datasets = numbers.filter((number) => shown[number]).flatMap((number) => {
         const run = data.runs[number];
-        return lines(run.label, number, run.telemetry_at, overPlaces(placesOf(run).map(({ name }) => run.telemetry[name])));
+        const curves = placesOf(run).map(({ name }) => run.telemetry[name]);
+        return lines(run.label, number, run.telemetry_at, overPlaces(curves));
       });
       return lineChart(datasets, "", false);
     }, several.length > 0 ? choices : null);
@@ -117,9 +121,10 @@ function addBarCharts() {
       largest[name] = Math.max(largest[name] || 0, ms);
     }));
     const names = Object.keys(largest).sort((one, other) => largest[other] - largest[one]).slice(0, 12);
-    addCard(operations, "The slowest operations", "", () => bars(names, measured.filter((number) => shown[number]).map((number) => ({
-      label: data.runs[number].label, backgroundColor: colour(number),
-      data: names.map((name) => data.runs[number].operations[name] || 0) })), "milliseconds a step", false));
+    addCard(operations, "The slowest operations", "", () => bars(names, measured.filter((number) => shown[number])
+      .map((number) => ({ label: data.runs[number].label, backgroundColor: colour(number),
+                          data: names.map((name) => data.runs[number].operations[name] || 0) })),
+      "milliseconds a step", false));
   }
   const planned = runsWith((run) => Object.keys(run.memory).length > 0);
   if (planned.length === 0) return;
@@ -127,8 +132,9 @@ function addBarCharts() {
     .filter((kind) => planned.some((number) => data.runs[number].memory[kind] > 0));
   addCard(document.getElementById("memory"), "Memory during a step", "", () => {
     const numbers = planned.filter((number) => shown[number]);
-    return bars(numbers.map((number) => data.runs[number].label), kinds.map((kind, i) => ({
-      label: kind, backgroundColor: colour(i), data: numbers.map((number) => data.runs[number].memory[kind] / 1048576) })), "MiB", true);
+    const kindOf = (kind, i) => ({ label: kind, backgroundColor: colour(i),
+                                   data: numbers.map((number) => data.runs[number].memory[kind] / 1048576) });
+    return bars(numbers.map((number) => data.runs[number].label), kinds.map(kindOf), "MiB", true);
   });
 }
 

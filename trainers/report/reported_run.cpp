@@ -133,8 +133,7 @@ void add_profile(ReportedRun& run) {
     const auto profile = parse_json<Json>(read_text_file(file, {.kind = ErrorKind::data}));
     const auto steps = static_cast<double>(json_integer(profile.at("steps"), 1));
     for (const Json& operation : profile.at("operations")) {
-      run.operations.push_back({operation.at("name").get<std::string>(), operation.at("calls").get<double>() / steps,
-                                operation.at("ms").get<double>() / steps});
+      run.operations.push_back({operation.at("name").get<std::string>(), operation.at("ms").get<double>() / steps});
     }
   } catch (const std::exception&) {
     run.operations.clear();

@@ -40,7 +40,6 @@ struct ReportedEvaluations {
 // The time of an operation in a step, as quire bench has measured it.
 struct ReportedOperation {
   std::string name;
-  double calls = 0;
   double ms = 0;
 };
 
