@@ -220,8 +220,8 @@ TEST(Messages, OverridesOfLayersPointToThemselves) {
 
 TEST(Messages, Help) {
   std::vector<std::vector<std::string>> commands{{}, {"tokenizer", "train"}};
-  for (const char* verb : {"prepare", "tokenizer", "train", "eval", "compare", "generate", "needle", "bench", "plan",
-                           "config", "inspect"}) {
+  for (const char* verb : {"prepare", "tokenizer", "train", "eval", "compare", "report", "generate", "needle", "bench",
+                           "plan", "config", "inspect"}) {
     commands.push_back({verb});
   }
   for (std::vector<std::string>& command : commands) {

@@ -100,6 +100,7 @@ TEST_F(Examples, OfHelp) {
   ASSERT_EQ(second.code, 0) << second.err;
   run_all("compare");
   run_all("sweep");
+  run_all("report");
 }
 
 // "as in [...]" and "for example {...}" of the reference, as the value of the key whose line has it.

@@ -79,6 +79,14 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
                 .code,
             0);
 
+  const std::string recurrent =
+      "{layers: [0], position: {kind: rope}, attention: {kind: infini, infini: {block: 6}}}, {layers: [1], position: "
+      "{kind: none}, attention: {kind: delta}}, {layers: [2], position: {kind: t5}, attention: {kind: "
+      "block_recurrent, block_recurrent: {window: 6, states: 4}}}";
+  ASSERT_EQ(
+      tiny.train("recurrent", {"schedule.steps=2", "model.layers=3", "model.layer_overrides=[" + recurrent + "]"}).code,
+      0);
+
   // Fields that a single rank does not have.
   ASSERT_EQ(on_ranks(2, tiny.train_arguments("two", {"schedule.steps=2", "log.norms=true"})).code, 0);
 
@@ -97,8 +105,9 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
     found_in_steps.merge(fields_of(line, steps));
     found_in_telemetry.merge(fields_of(line.at("telemetry"), telemetry));
   }
-  found_in_telemetry.merge(
-      fields_of(read_metrics(tiny / "predicted/metrics.jsonl").front().at("telemetry"), telemetry));
+  for (const char* run : {"predicted/metrics.jsonl", "recurrent/metrics.jsonl"}) {
+    found_in_telemetry.merge(fields_of(read_metrics(tiny / run).front().at("telemetry"), telemetry));
+  }
   found_in_steps.merge(fields_of(read_metrics(tiny / "two/metrics.jsonl").front(), steps));
   EXPECT_EQ(difference(found_in_steps, steps), "");
   EXPECT_EQ(difference(found_in_telemetry, telemetry), "");

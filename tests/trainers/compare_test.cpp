@@ -70,11 +70,9 @@ TEST(PairedDifference, SpreadsAreOverSeeds) {
 }
 
 TEST(TrainingClock, AddsUpStepsAndGoesBetweenThem) {
-  std::vector<nlohmann::ordered_json> metrics{
-      {{"step", 10}, {"tokens", 100}, {"step_ms", 500}},
-      {{"step", 15}, {"evaluation", {{"nll", 1}}}},
-      {{"step", 20}, {"tokens", 220}, {"step_ms", 300}},
-  };
+  MetricColumns metrics;
+  metrics.steps = {10, 20};
+  metrics.fields = {{"tokens", {100, 220}}, {"step_ms", {500, 300}}};
   const TrainingClock clock(metrics);
   EXPECT_EQ(clock.last_step(), 20);
   EXPECT_EQ(clock.at(10)->seconds, 5);
@@ -83,7 +81,7 @@ TEST(TrainingClock, AddsUpStepsAndGoesBetweenThem) {
   EXPECT_EQ(clock.at(5)->tokens, 50);
   EXPECT_EQ(clock.at(20)->seconds, 8);
   EXPECT_EQ(clock.at(30)->seconds, 11);
-  EXPECT_FALSE(TrainingClock({}).at(3));
+  EXPECT_FALSE(TrainingClock(MetricColumns()).at(3));
 }
 
 ComparedRun run_of(const std::string& path, int64_t seed, const std::vector<double>& bits) {

@@ -1,15 +1,14 @@
 #include "trainers/cli/compare.h"
 
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "core/files/file_io.h"
-#include "core/files/output_file.h"
 #include "core/log.h"
 #include "trainers/cli/opened_evaluation.h"
 #include "trainers/cli/program.h"
+#include "trainers/cli/run_list.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/compare/comparison.h"
 #include "trainers/compare/report.h"
@@ -17,30 +16,6 @@
 namespace quire {
 
 namespace {
-
-namespace fs = std::filesystem;
-
-bool is_same_folder(const std::string& one, const std::string& other) {
-  std::error_code ignored;
-  return fs::equivalent(one, other, ignored);
-}
-
-// Returns the number of the baseline among the runs, which must be different runs.
-size_t number_of_baseline(const CompareArguments& arguments) {
-  const std::vector<std::string>& runs = arguments.runs;
-  if (runs.size() < 2) fail(ErrorKind::config, "compare: one run alone has nothing to be compared with; give more");
-  for (size_t i = 0; i < runs.size(); ++i) {
-    compared_config(runs[i]);
-    for (size_t j = 0; j < i; ++j) {
-      if (is_same_folder(runs[i], runs[j])) fail(ErrorKind::config, "{}: is given twice", runs[i]);
-    }
-  }
-  if (arguments.baseline.empty()) return 0;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    if (is_same_folder(runs[i], arguments.baseline)) return i;
-  }
-  fail(ErrorKind::config, "--baseline {}: is none of the runs; give it as a RUN, too", arguments.baseline);
-}
 
 StoredEvaluation evaluate_now(const std::string& run, const std::string& split) {
   Ranks& ranks = Ranks::current();
@@ -74,16 +49,16 @@ ComparedRun compared_run(const CompareArguments& arguments, const std::string& p
 
 }  // namespace
 
-// Checks the page's path before anything is evaluated. Only a page of an earlier call may be replaced.
 void require_comparison_page(const std::string& file) {
-  if (file.empty()) return;
-  require_output_folder(file, "--html");
-  is_replaceable(file, "a page of quire compare",
-                 [](const fs::path& path) { return first_bytes(path, kReportMark.size()) == kReportMark; });
+  if (!file.empty()) require_page(file, "--html", kReportMark, "a page of quire compare");
 }
 
 void print_comparison(const CompareArguments& arguments) {
-  const size_t baseline = number_of_baseline(arguments);
+  if (arguments.runs.size() < 2) {
+    fail(ErrorKind::config, "compare: one run alone has nothing to be compared with; give more");
+  }
+  require_different_runs(arguments.runs);
+  const size_t baseline = number_of_baseline(arguments.runs, arguments.baseline);
   require_comparison_page(arguments.html);
   const std::string split =
       arguments.split.empty() ? compared_config(arguments.runs[baseline]).evaluate.split : arguments.split;

@@ -89,7 +89,7 @@ std::optional<double> training_seconds(const OpenedEvaluation& opened) {
   const auto run = run_of_checkpoint(opened.model->checkpoint());
   if (!run) return std::nullopt;
   try {
-    const auto time = TrainingClock(read_metrics(*run / "metrics.jsonl")).at(opened.trained.step);
+    const auto time = TrainingClock(read_metric_columns(*run / "metrics.jsonl")).at(opened.trained.step);
     return time ? std::optional(time->seconds) : std::nullopt;
   } catch (const Error&) {
     return std::nullopt;

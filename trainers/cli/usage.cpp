@@ -49,6 +49,10 @@ constexpr auto kOtherVerbs = std::to_array<Word>({
     {"profile", "bench FILE --profile"},
     {"estimate", "plan"},
     {"memory", "plan"},
+    {"plot", "report"},
+    {"curves", "report"},
+    {"dashboard", "report"},
+    {"tensorboard", "report"},
     {"passkey", "needle"},
     {"version", "--version"},
 });

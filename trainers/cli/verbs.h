@@ -11,6 +11,7 @@ void add_train(Verb& program);
 void add_eval(Verb& program);
 void add_compare(Verb& program);
 void add_sweep(Verb& program);
+void add_report(Verb& program);
 void add_generate(Verb& program);
 void add_needle(Verb& program);
 void add_bench(Verb& program);

@@ -2,7 +2,6 @@
 
 #include "core/check.h"
 #include "trainers/checkpoint/checkpoint.h"
-#include "trainers/run/metrics.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/training_clock.h"
 
@@ -58,16 +57,19 @@ ComparedRun open_compared_run(const std::filesystem::path& run_directory, const 
   run.config = compared_config(run_directory);
   const std::vector<int64_t> steps = checkpoint_steps(run_directory / "checkpoints");
   if (!steps.empty()) run.newest_checkpoint = steps.front();
-  const std::vector<nlohmann::ordered_json> metrics = read_metrics(run_directory / "metrics.jsonl");
+  add_metrics(run, read_metric_columns(run_directory / "metrics.jsonl"), split);
+  return run;
+}
+
+void add_metrics(ComparedRun& run, const MetricColumns& metrics, const std::string& split) {
   const TrainingClock clock(metrics);
   if (const auto time = clock.at(clock.last_step())) {
     run.final_tokens = time->tokens;
     run.final_seconds = time->seconds;
   }
-  for (const nlohmann::ordered_json& line : metrics) {
+  for (const nlohmann::ordered_json& line : metrics.evaluations) {
     if (const auto point = curve_point(line, split, clock)) run.curve.push_back(*point);
   }
-  return run;
 }
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trainers/run/metric_columns.h"
 #include "trainers/run/run_evaluations.h"
 #include "trainers/setup/config.h"
 
@@ -41,5 +42,8 @@ RunConfig compared_config(const std::filesystem::path& run_directory);
 // Returns the run without its evaluation: the caller reads or makes that. Throws Error(config) for a path that is no
 // run directory, Error(data) for damaged metrics.
 ComparedRun open_compared_run(const std::filesystem::path& run_directory, const std::string& split);
+
+// Gives the run its evaluations while training, and what its logged steps have read and taken.
+void add_metrics(ComparedRun& run, const MetricColumns& metrics, const std::string& split);
 
 }  // namespace quire

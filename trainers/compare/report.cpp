@@ -46,27 +46,6 @@ ReportSection group_section(const Comparison& comparison) {
   return section;
 }
 
-ReportSection run_section(const Comparison& comparison) {
-  const bool bits = comparison.metric == CompareMetric::bits_per_byte;
-  ReportSection section{
-      "Runs", "", {{"", true}, {"run", true, 30}, {shown_name(comparison.metric)}, {"seed"}, {"step"}, {"tokens read"}},
-      {},     {}, {}};
-  for (const RunGroup& group : comparison.groups) {
-    for (const size_t number : group.runs) {
-      const ComparedRun& run = comparison.runs[number];
-      const StoredEvaluation& evaluation = run.evaluation;
-      section.rows.push_back({group.letter, run.path,
-                              number_text(bits ? *evaluation.bits_per_byte() : evaluation.loss()),
-                              fmt::format("{}", run.seed()), fmt::format("{}", evaluation.trained.step),
-                              fmt::format("{}", evaluation.trained.tokens)});
-      if (!run.evaluated_now) continue;
-      section.remarks.push_back(
-          fmt::format("{} had stored no evaluation of split {}, so it was evaluated now.", run.path, comparison.split));
-    }
-  }
-  return section;
-}
-
 ReportSection difference_section(const Comparison& comparison) {
   ReportSection section{
       fmt::format("Difference from {}", group_text(comparison, comparison.baseline)),
@@ -170,15 +149,40 @@ ReportSection configuration_section(const Comparison& comparison) {
 
 }  // namespace
 
+std::vector<ReportSection> figure_sections(const Comparison& comparison) {
+  std::vector<ReportSection> sections{group_section(comparison)};
+  if (!comparison.differences.empty()) sections.push_back(difference_section(comparison));
+  if (!comparison.positions.empty()) sections.push_back(position_section(comparison));
+  if (comparison.groups.size() > 1) sections.push_back(budget_section(comparison));
+  return sections;
+}
+
+ReportSection run_section(const Comparison& comparison) {
+  const bool bits = comparison.metric == CompareMetric::bits_per_byte;
+  ReportSection section{
+      "Runs", "", {{"", true}, {"run", true, 30}, {shown_name(comparison.metric)}, {"seed"}, {"step"}, {"tokens read"}},
+      {},     {}, {}};
+  for (const RunGroup& group : comparison.groups) {
+    for (const size_t number : group.runs) {
+      const ComparedRun& run = comparison.runs[number];
+      const StoredEvaluation& evaluation = run.evaluation;
+      section.rows.push_back({group.letter, run.path,
+                              number_text(bits ? *evaluation.bits_per_byte() : evaluation.loss()),
+                              fmt::format("{}", run.seed()), fmt::format("{}", evaluation.trained.step),
+                              fmt::format("{}", evaluation.trained.tokens)});
+      if (!run.evaluated_now) continue;
+      section.remarks.push_back(
+          fmt::format("{} had stored no evaluation of split {}, so it was evaluated now.", run.path, comparison.split));
+    }
+  }
+  return section;
+}
+
 Report report_of(const Comparison& comparison) {
   const size_t groups = comparison.groups.size();
   const std::string of = groups == 1 ? "one configuration" : fmt::format("{} configurations", groups);
-  Report report{
-      fmt::format("{} runs of {}, split {}", comparison.runs.size(), of, comparison.split), comparison.warnings, {}};
-  report.sections.push_back(group_section(comparison));
-  if (!comparison.differences.empty()) report.sections.push_back(difference_section(comparison));
-  if (!comparison.positions.empty()) report.sections.push_back(position_section(comparison));
-  if (groups > 1) report.sections.push_back(budget_section(comparison));
+  Report report{fmt::format("{} runs of {}, split {}", comparison.runs.size(), of, comparison.split),
+                comparison.warnings, figure_sections(comparison)};
   if (!comparison.configuration.empty()) report.sections.push_back(configuration_section(comparison));
   report.sections.push_back(run_section(comparison));
   return report;

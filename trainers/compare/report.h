@@ -39,6 +39,9 @@ struct Report {
 };
 
 Report report_of(const Comparison& comparison);
+// Parts of it: figures of groups, and the evaluations that they come from.
+std::vector<ReportSection> figure_sections(const Comparison& comparison);
+ReportSection run_section(const Comparison& comparison);
 
 // Lines of at most 80 columns, as far as words allow: a table that is wider becomes a paragraph for each row.
 std::string to_text(const Report& report);

@@ -1,9 +1,9 @@
 // A report as a page.
+#include "trainers/compare/report_html.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "trainers/compare/report.h"
 
 namespace quire {
 
@@ -45,32 +45,6 @@ td.range { min-width: 9rem; width: 30%; }
 }
 )";
 
-std::string html_escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      case '\'':
-        result += "&#39;";
-        break;
-      default:
-        result += static_cast<unsigned char>(c) < 0x20U ? ' ' : c;
-    }
-  }
-  return result;
-}
-
 std::string html_cell(const char* tag, const ReportColumn& column, const std::string& text) {
   constexpr size_t kLong = 32;  // longer texts may take several lines
   const char* const kind = !column.is_text ? "" : text.size() > kLong ? " class=\"text long\"" : " class=\"text\"";
@@ -108,6 +82,34 @@ class RangeCells {
   double high_ = 0;
 };
 
+}  // namespace
+
+std::string html_escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      case '\'':
+        result += "&#39;";
+        break;
+      default:
+        result += static_cast<unsigned char>(c) < 0x20U ? ' ' : c;
+    }
+  }
+  return result;
+}
+
 std::string html_table(const ReportSection& section) {
   std::string html = "<div class=\"table\"><table>\n<thead><tr>";
   for (const ReportColumn& column : section.columns) html += html_cell("th", column, column.title);
@@ -125,25 +127,33 @@ std::string html_table(const ReportSection& section) {
   return html + "</tbody>\n</table></div>\n";
 }
 
-}  // namespace
+std::string html_head(const std::string& title) {
+  return fmt::format(
+      "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, "
+      "initial-scale=1\">\n<title>{}</title>\n<style>\n{}</style>\n",
+      html_escaped(title), kPageStyle);
+}
+
+std::string html_warnings(const std::vector<std::string>& warnings) {
+  if (warnings.empty()) return "";
+  std::string html = "<ul class=\"warnings\">\n";
+  for (const std::string& warning : warnings) html += "<li>" + html_escaped(warning) + "</li>\n";
+  return html + "</ul>\n";
+}
+
+std::string html_section(const ReportSection& section) {
+  std::string html = "<h2>" + html_escaped(section.title) + "</h2>\n";
+  if (!section.note.empty()) html += "<p>" + html_escaped(section.note) + "</p>\n";
+  html += html_table(section);
+  for (const std::string& remark : section.remarks) html += "<p>" + html_escaped(remark) + "</p>\n";
+  return html;
+}
 
 std::string to_html(const Report& report) {
   std::string html(kReportMark);
-  html += fmt::format(
-      "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, "
-      "initial-scale=1\">\n<title>quire compare: {0}</title>\n<style>\n{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-      html_escaped(report.title), kPageStyle);
-  if (!report.warnings.empty()) {
-    html += "<ul class=\"warnings\">\n";
-    for (const std::string& warning : report.warnings) html += "<li>" + html_escaped(warning) + "</li>\n";
-    html += "</ul>\n";
-  }
-  for (const ReportSection& section : report.sections) {
-    html += "<h2>" + html_escaped(section.title) + "</h2>\n";
-    if (!section.note.empty()) html += "<p>" + html_escaped(section.note) + "</p>\n";
-    html += html_table(section);
-    for (const std::string& remark : section.remarks) html += "<p>" + html_escaped(remark) + "</p>\n";
-  }
+  html += html_head("quire compare: " + report.title) + "</head>\n<body>\n";
+  html += "<h1>" + html_escaped(report.title) + "</h1>\n" + html_warnings(report.warnings);
+  for (const ReportSection& section : report.sections) html += html_section(section);
   return html + "</body>\n</html>\n";
 }
 

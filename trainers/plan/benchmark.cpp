@@ -138,6 +138,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   }
   OpBase::set_timing(false);
   std::sort(times.begin(), times.end());
+  result.steps = options.steps;
   result.parameters = training.store.parameter_count();
   result.step_ms_median = times[times.size() / 2];
   result.step_ms_min = times.front();
@@ -170,6 +171,7 @@ nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string&
       {"threads", threads},
       {"parameters", result.parameters},
       {"vocabulary", result.vocabulary},
+      {"steps", result.steps},
       {"tokens_per_second", result.tokens_per_second},
       {"step_ms", {{"median", result.step_ms_median}, {"min", result.step_ms_min}, {"max", result.step_ms_max}}},
       {"model_flops", result.model_flops},

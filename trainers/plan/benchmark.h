@@ -15,6 +15,7 @@ struct BenchmarkOptions {
 };
 
 struct BenchmarkResult {
+  int64_t steps = 0;  // that were timed
   int64_t parameters = 0;
   int64_t vocabulary = 0;
   double tokens_per_second = 0;  // at the median step

@@ -45,10 +45,11 @@ int64_t for_each_line(const fs::path& path, const Use& use) {
   while (const size_t count = file.read(std::as_writable_bytes(std::span(buffer)))) {
     std::string_view rest(buffer.data(), count);
     for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
-      line += rest.substr(0, end);
+      std::string_view whole = rest.substr(0, end);
+      if (!line.empty()) whole = line += whole;
       rest.remove_prefix(end + 1);
-      use(line, number++);
-      end_of_lines += static_cast<int64_t>(line.size()) + 1;
+      use(whole, number++);
+      end_of_lines += static_cast<int64_t>(whole.size()) + 1;
       line.clear();
     }
     line += rest;
@@ -58,19 +59,13 @@ int64_t for_each_line(const fs::path& path, const Use& use) {
 }
 
 void for_each_object(const fs::path& path, const std::function<void(nlohmann::ordered_json&&)>& use) {
-  if (!fs::exists(path)) return;
-  for_each_line(path, [&](const std::string& line, int64_t number) {
-    auto object = parse_json<nlohmann::ordered_json>(line);
-    if (!object.is_object()) {
-      fail(ErrorKind::data, "{}:{}: not a JSON object; remove this line", path.string(), number);
-    }
-    use(std::move(object));
-  });
+  visit_metrics_lines(path,
+                      [&](std::string_view line, int64_t number) { use(parse_metrics_line(path, line, number)); });
 }
 
 void remove_torn_line(const fs::path& path) {
   if (!fs::exists(path)) return;
-  const int64_t end = for_each_line(path, [](const std::string&, int64_t) {});
+  const int64_t end = for_each_line(path, [](std::string_view, int64_t) {});
   std::error_code error;
   do {
     fs::resize_file(path, static_cast<uintmax_t>(end), error);
@@ -92,6 +87,17 @@ void MetricsLog::append(const nlohmann::ordered_json& object) {
   if (!written || std::fflush(file_.get()) != 0) {
     fail(ErrorKind::disk, "{}: cannot be written: {}", path_.string(), std::strerror(errno));
   }
+}
+
+void visit_metrics_lines(const fs::path& path, const std::function<void(std::string_view, int64_t)>& use) {
+  if (!fs::exists(path)) return;
+  for_each_line(path, use);
+}
+
+nlohmann::ordered_json parse_metrics_line(const fs::path& path, std::string_view line, int64_t number) {
+  auto object = parse_json<nlohmann::ordered_json>(line);
+  if (object.is_object()) return object;
+  fail(ErrorKind::data, "{}:{}: not a JSON object; remove this line", path.string(), number);
 }
 
 std::vector<nlohmann::ordered_json> read_metrics(const fs::path& path) {

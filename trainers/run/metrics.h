@@ -3,8 +3,10 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 namespace quire {
@@ -23,6 +25,12 @@ class MetricsLog {
   std::filesystem::path path_;
   std::unique_ptr<std::FILE, Close> file_;
 };
+
+// Calls use(line, number) for every whole line, numbered from 1; a file that does not exist has none. Throws
+// Error(data) when the path is no regular file, and for a line of more than 16 MiB.
+void visit_metrics_lines(const std::filesystem::path& path, const std::function<void(std::string_view, int64_t)>& use);
+// Parses a line. Throws Error(data) that names file and line when it is no JSON object.
+nlohmann::ordered_json parse_metrics_line(const std::filesystem::path& path, std::string_view line, int64_t number);
 
 // Returns all whole lines; a file that does not exist has none. An incomplete last line is dropped. Throws Error(data)
 // for other damage, and when the path is no regular file.

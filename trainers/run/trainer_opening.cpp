@@ -246,7 +246,7 @@ void Trainer::go_on_from(const CheckpointReader& reader, bool drop_state) {
     }
     warn_of_cut_metrics(directory_.metrics(), saved_step_, training_->logged);
     train_seconds_.reset();
-    if (const auto time = TrainingClock(read_metrics(directory_.metrics())).at(saved_step_))
+    if (const auto time = TrainingClock(read_metric_columns(directory_.metrics())).at(saved_step_))
       train_seconds_ = time->seconds;
     const std::vector<int64_t> steps = checkpoint_steps(directory_.checkpoints());
     if (steps.front() > saved_step_) {

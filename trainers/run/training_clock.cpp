@@ -1,28 +1,27 @@
 #include "trainers/run/training_clock.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace quire {
 
-namespace {
-
-double number_of(const nlohmann::ordered_json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : 0.0;
+TrainingClock::TrainingClock(const MetricColumns& metrics) {
+  const std::vector<double>* const tokens = metrics.field("tokens");
+  const std::vector<double>* const step_ms = metrics.field("step_ms");
+  const auto value = [](const std::vector<double>* values, size_t row) {
+    return values == nullptr || std::isnan((*values)[row]) ? 0.0 : (*values)[row];
+  };
+  if (step_ms == nullptr) return;
+  for (size_t row = 0; row < metrics.steps.size(); ++row) {
+    add(static_cast<int64_t>(metrics.steps[row]), value(tokens, row), value(step_ms, row));
+  }
 }
 
-}  // namespace
-
-TrainingClock::TrainingClock(const std::vector<nlohmann::ordered_json>& metrics) {
-  Point before;
-  for (const nlohmann::ordered_json& line : metrics) {
-    if (line.contains("evaluation") || !line.contains("step_ms")) continue;
-    const auto step = static_cast<int64_t>(number_of(line, "step"));
-    if (step <= before.step) continue;
-    const double steps = static_cast<double>(step - before.step);
-    before = {step, {number_of(line, "tokens"), before.time.seconds + steps * number_of(line, "step_ms") / 1000.0}};
-    points_.push_back(before);
-  }
+void TrainingClock::add(int64_t step, double tokens, double step_ms) {
+  const Point before = points_.empty() ? Point{} : points_.back();
+  if (step <= before.step) return;
+  const double seconds = static_cast<double>(step - before.step) * step_ms / 1000.0;
+  points_.push_back({step, {tokens, before.time.seconds + seconds}});
 }
 
 std::optional<TrainingTime> TrainingClock::at(int64_t step) const {

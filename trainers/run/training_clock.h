@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
+
+#include "trainers/run/metric_columns.h"
 
 namespace quire {
 
@@ -15,8 +16,7 @@ struct TrainingTime {
 
 class TrainingClock {
  public:
-  // `metrics`: the lines of metrics.jsonl; those of evaluations are left out.
-  explicit TrainingClock(const std::vector<nlohmann::ordered_json>& metrics);
+  explicit TrainingClock(const MetricColumns& metrics);
 
   // Interpolates between the logged steps around `step`, and goes on as before the last one after it. Returns nothing
   // when no step was logged.
@@ -28,6 +28,9 @@ class TrainingClock {
     int64_t step = 0;
     TrainingTime time;
   };
+  // Leaves out a step that is not after those before it.
+  void add(int64_t step, double tokens, double step_ms);
+
   std::vector<Point> points_;  // ascending
 };
 
