@@ -231,6 +231,27 @@ void check_adafactor(const Tensor& w, const Tensor& row, const Tensor& column, c
   check_control("adafactor", control);
 }
 
+void check_muon_direction(const Tensor& direction, const Tensor& momentum, const Tensor& gradient,
+                          const Tensor& control) {
+  QUIRE_CHECK(momentum.numel() == gradient.numel() && direction.numel() == gradient.numel() &&
+                  momentum.is_contiguous() && direction.is_contiguous() && gradient.is_contiguous(),
+              "muon_direction: momentum {} and direction {} for gradients {}", momentum.shape().to_string(),
+              direction.shape().to_string(), gradient.shape().to_string());
+  check_control("muon_direction", control);
+}
+
+void check_muon_update(const Tensor& w, const Tensor& direction, const Tensor& control) {
+  QUIRE_CHECK(w.numel() == direction.numel() && w.is_contiguous() && direction.is_contiguous(),
+              "muon_update: direction {} of weights {}", direction.shape().to_string(), w.shape().to_string());
+  check_control("muon_update", control);
+}
+
+void check_divide_by_norm(const Tensor& x, const Tensor& squared_norm) {
+  QUIRE_CHECK(x.is_contiguous() && squared_norm.numel() == 1 && squared_norm.dtype() == DType::f64,
+              "divide_by_norm: {} by {} {}", x.shape().to_string(), name_of(squared_norm.dtype()),
+              squared_norm.shape().to_string());
+}
+
 void check_moving_average(const Tensor& average, const Tensor& w, const Tensor& control) {
   QUIRE_CHECK(average.numel() == w.numel() && average.dtype() == w.dtype(), "moving_average: {} {} beside {} {}",
               name_of(average.dtype()), average.numel(), name_of(w.dtype()), w.numel());

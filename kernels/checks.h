@@ -46,6 +46,10 @@ void check_ring_gather(const Tensor& out, const Tensor& ring);
 void check_adamw(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const Tensor& control);
 void check_adafactor(const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean,
                      const Tensor& gradient, const Tensor& control);
+void check_muon_direction(const Tensor& direction, const Tensor& momentum, const Tensor& gradient,
+                          const Tensor& control);
+void check_muon_update(const Tensor& w, const Tensor& direction, const Tensor& control);
+void check_divide_by_norm(const Tensor& x, const Tensor& squared_norm);
 void check_moving_average(const Tensor& average, const Tensor& w, const Tensor& control);
 void check_step_outcome(const Tensor& outcome, const Tensor& loss_sum, const Tensor& squared_norm);
 

@@ -49,7 +49,7 @@ BlockRecurrent::BlockRecurrent(const Scope& scope, const Place& place, std::shar
   state_scale_ = scale(scope, "state_scale");
   const Scope own = scope.child("states");
   const auto matrix = [&](const char* name, int64_t out, int64_t in) {
-    return own.child(name).param("weight", {out, in}, initial.matrix(in));
+    return own.child(name).matrix("weight", out, in, initial.matrix(in));
   };
   RecurrentWeightsOf<Parameter>& w = states_;
   w.norm = own.child("norm").param("weight", {width}, Initializer::constant(1));
@@ -69,8 +69,8 @@ BlockRecurrent::BlockRecurrent(const Scope& scope, const Place& place, std::shar
     made.bias = of.param_without_decay("bias", lstm ? Shape{2, width} : Shape{width},
                                        Initializer{.mean = config_.gate_init, .std = kGateStd});
     if (config_.gate == RecurrentGate::fixed) return made;
-    made.weight = of.param("weight", {(lstm ? 2 : 1) * width, in},
-                           Initializer::normal(std::sqrt(kGateStd / static_cast<double>(in))));
+    made.weight = of.matrix("weight", (lstm ? 2 : 1) * width, in,
+                            Initializer::normal(std::sqrt(kGateStd / static_cast<double>(in))), lstm ? 2 : 1);
     return made;
   };
   if (config_.update != RecurrentUpdate::single) {

@@ -302,6 +302,7 @@ std::vector<MechanismCase> cases() {
        .settings = {position + "alibi", window + "6", cache + "{kind: kv}", "model.layers=3",
                     "model.layer_overrides=[{layers: [1], attention: {shifted_share: 0.5}}]",
                     drt("chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}")}},
+      {"muon", {position + "xl", cache + "{kind: kv, length: 4}", "model.embedding.tied=false", "optimizer.kind=muon"}},
       {"layers_of_other_sizes",
        {position + "rope", cache + "{kind: kv, length: 5}", "model.layers=3",
         memory + "[{kind: knn, layers: [0, 1], carry: {length: 9}, top_k: 3}]",
