@@ -137,10 +137,17 @@ void check_embedding_backward(const Tensor& dtable, const Tensor& dout, const Te
 }
 
 void check_cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets,
-                         const Tensor& mask, const Tensor& factor) {
+                         const Tensor& mask, const Tensor& factor, const ops::CrossEntropyTerms& terms) {
   const int64_t rows = logits.dim(0);
   QUIRE_CHECK(logits.stride(-1) == 1 && targets.numel() == rows && mask.numel() == rows && nll.numel() == rows,
               "cross_entropy: {} targets for logits {}", targets.numel(), logits.shape().to_string());
+  for (const Tensor& row : {terms.log_sum, terms.uniform}) {
+    QUIRE_CHECK(!row.defined() || (row.numel() == rows && row.dtype() == nll.dtype() && row.is_contiguous()),
+                "cross_entropy: a term {} {} of logits {}", name_of(row.dtype()), row.shape().to_string(),
+                logits.shape().to_string());
+  }
+  QUIRE_CHECK(terms.smoothing == 0 || terms.uniform.defined(), "cross_entropy: smoothing {} without its losses",
+              terms.smoothing);
   if (!dlogits.defined()) return;
   QUIRE_CHECK(dlogits.shape() == logits.shape() && dlogits.stride(-1) == 1 && factor.numel() == 1,
               "cross_entropy: gradients {} of logits {}", dlogits.shape().to_string(), logits.shape().to_string());

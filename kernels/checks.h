@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 
+#include "kernels/cross_entropy.h"
 #include "kernels/gemm.h"
 #include "kernels/rotary.h"
 
@@ -31,7 +32,7 @@ void check_l2_norm(const char* op, const Tensor& out, const Tensor& x, const Ten
 void check_embedding(const Tensor& out, const Tensor& table, const Tensor& ids);
 void check_embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& ids);
 void check_cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets,
-                         const Tensor& mask, const Tensor& factor);
+                         const Tensor& mask, const Tensor& factor, const ops::CrossEntropyTerms& terms);
 
 void check_sinusoid(const Tensor& out);
 void check_sinusoid_at(const Tensor& out, const Tensor& position);

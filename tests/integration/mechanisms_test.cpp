@@ -302,6 +302,8 @@ std::vector<MechanismCase> cases() {
        .settings = {position + "alibi", window + "6", cache + "{kind: kv}", "model.layers=3",
                     "model.layer_overrides=[{layers: [1], attention: {shifted_share: 0.5}}]",
                     drt("chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}")}},
+      {"smoothed_with_z_loss",
+       {position + "rope", landmark("block: 3, in_loss: true"), "loss={z_weight: 0.01, label_smoothing: 0.1}"}},
       {"muon", {position + "xl", cache + "{kind: kv, length: 4}", "model.embedding.tied=false", "optimizer.kind=muon"}},
       {"layers_of_other_sizes",
        {position + "rope", cache + "{kind: kv, length: 5}", "model.layers=3",
