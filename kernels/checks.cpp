@@ -137,10 +137,17 @@ void check_embedding_backward(const Tensor& dtable, const Tensor& dout, const Te
 }
 
 void check_cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets,
-                         const Tensor& mask, const Tensor& factor) {
+                         const Tensor& mask, const Tensor& factor, const ops::CrossEntropyTerms& terms) {
   const int64_t rows = logits.dim(0);
   QUIRE_CHECK(logits.stride(-1) == 1 && targets.numel() == rows && mask.numel() == rows && nll.numel() == rows,
               "cross_entropy: {} targets for logits {}", targets.numel(), logits.shape().to_string());
+  for (const Tensor& row : {terms.log_sum, terms.uniform}) {
+    QUIRE_CHECK(!row.defined() || (row.numel() == rows && row.dtype() == nll.dtype() && row.is_contiguous()),
+                "cross_entropy: a term {} {} of logits {}", name_of(row.dtype()), row.shape().to_string(),
+                logits.shape().to_string());
+  }
+  QUIRE_CHECK(terms.smoothing == 0 || terms.uniform.defined(), "cross_entropy: smoothing {} without its losses",
+              terms.smoothing);
   if (!dlogits.defined()) return;
   QUIRE_CHECK(dlogits.shape() == logits.shape() && dlogits.stride(-1) == 1 && factor.numel() == 1,
               "cross_entropy: gradients {} of logits {}", dlogits.shape().to_string(), logits.shape().to_string());
@@ -229,6 +236,27 @@ void check_adafactor(const Tensor& w, const Tensor& row, const Tensor& column, c
               "adafactor: moments of {} and {} for weights {}", row.numel(), factored ? column.numel() : 0,
               w.shape().to_string());
   check_control("adafactor", control);
+}
+
+void check_muon_direction(const Tensor& direction, const Tensor& momentum, const Tensor& gradient,
+                          const Tensor& control) {
+  QUIRE_CHECK(momentum.numel() == gradient.numel() && direction.numel() == gradient.numel() &&
+                  momentum.is_contiguous() && direction.is_contiguous() && gradient.is_contiguous(),
+              "muon_direction: momentum {} and direction {} for gradients {}", momentum.shape().to_string(),
+              direction.shape().to_string(), gradient.shape().to_string());
+  check_control("muon_direction", control);
+}
+
+void check_muon_update(const Tensor& w, const Tensor& direction, const Tensor& control) {
+  QUIRE_CHECK(w.numel() == direction.numel() && w.is_contiguous() && direction.is_contiguous(),
+              "muon_update: direction {} of weights {}", direction.shape().to_string(), w.shape().to_string());
+  check_control("muon_update", control);
+}
+
+void check_divide_by_norm(const Tensor& x, const Tensor& squared_norm) {
+  QUIRE_CHECK(x.is_contiguous() && squared_norm.numel() == 1 && squared_norm.dtype() == DType::f64,
+              "divide_by_norm: {} by {} {}", x.shape().to_string(), name_of(squared_norm.dtype()),
+              squared_norm.shape().to_string());
 }
 
 void check_moving_average(const Tensor& average, const Tensor& w, const Tensor& control) {

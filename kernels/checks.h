@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 
+#include "kernels/cross_entropy.h"
 #include "kernels/gemm.h"
 #include "kernels/rotary.h"
 
@@ -31,7 +32,7 @@ void check_l2_norm(const char* op, const Tensor& out, const Tensor& x, const Ten
 void check_embedding(const Tensor& out, const Tensor& table, const Tensor& ids);
 void check_embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& ids);
 void check_cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets,
-                         const Tensor& mask, const Tensor& factor);
+                         const Tensor& mask, const Tensor& factor, const ops::CrossEntropyTerms& terms);
 
 void check_sinusoid(const Tensor& out);
 void check_sinusoid_at(const Tensor& out, const Tensor& position);
@@ -46,6 +47,10 @@ void check_ring_gather(const Tensor& out, const Tensor& ring);
 void check_adamw(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const Tensor& control);
 void check_adafactor(const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean,
                      const Tensor& gradient, const Tensor& control);
+void check_muon_direction(const Tensor& direction, const Tensor& momentum, const Tensor& gradient,
+                          const Tensor& control);
+void check_muon_update(const Tensor& w, const Tensor& direction, const Tensor& control);
+void check_divide_by_norm(const Tensor& x, const Tensor& squared_norm);
 void check_moving_average(const Tensor& average, const Tensor& w, const Tensor& control);
 void check_step_outcome(const Tensor& outcome, const Tensor& loss_sum, const Tensor& squared_norm);
 

@@ -46,6 +46,16 @@ struct Adafactor {
 QUIRE_OP(adafactor, const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean,
          const Tensor& gradient, const Tensor& control, const Adafactor& options);
 
+// Muon (Jordan et al. 2024), before and after the Newton-Schulz iteration (trainers/optimizer/newton_schulz.h). With g
+// the scaled gradient: momentum <- beta momentum + g, direction = momentum, or g + beta momentum with nesterov. A step
+// that is not applied has direction 0. All of one size.
+QUIRE_OP(muon_direction, const Tensor& direction, const Tensor& momentum, const Tensor& gradient, const Tensor& control,
+         double beta, bool nesterov);
+// w <- (1 - decay) w - rate direction; both [N].
+QUIRE_OP(muon_update, const Tensor& w, const Tensor& direction, const Tensor& control, double rate, double decay);
+// x <- x / sqrt(squared_norm), f64 [1], or 0 where that is 0.
+QUIRE_OP(divide_by_norm, const Tensor& x, const Tensor& squared_norm);
+
 // average += (1 - keep) (w - average); both [N].
 QUIRE_OP(moving_average, const Tensor& average, const Tensor& w, const Tensor& control, double keep);
 

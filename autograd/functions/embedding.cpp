@@ -3,8 +3,10 @@
 #include "autograd/functions/terms.h"
 #include "core/check.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/optimizer.h"
 #include "kernels/planned_scratch.h"
 
 namespace quire {
@@ -52,17 +54,42 @@ int64_t rows_of_chunk(int64_t budget, int64_t vocabulary, int64_t count, Device 
   return std::clamp<int64_t>(rows, 1, std::max<int64_t>(count, 1));
 }
 
+CrossEntropy sums_of(const Tensor& nll, const Tensor& log_sum, const Tensor& uniform) {
+  CrossEntropy sums{.nll = nll, .likelihood = Tensor::empty({1}, DType::f64, nll.device())};
+  ops::sum_all(sums.likelihood, nll);
+  if (log_sum.defined()) {
+    sums.z_loss = Tensor::zeros({1}, DType::f64, nll.device());
+    ops::squared_norm(sums.z_loss, log_sum);
+  }
+  if (uniform.defined()) {
+    sums.uniform = Tensor::empty({1}, DType::f64, nll.device());
+    ops::sum_all(sums.uniform, uniform);
+  }
+  return sums;
+}
+
+// f64 [1]: the sum of the losses with their extras; the likelihood's own tensor when there are none.
+Tensor with_extras(const CrossEntropy& sums, const CrossEntropyExtras& extras) {
+  if (!extras.any()) return sums.likelihood;
+  const Tensor total = Tensor::empty_like(sums.likelihood);
+  ops::add(total, sums.likelihood, sums.likelihood, 1 - extras.smoothing, 0);
+  if (sums.uniform.defined()) ops::add(total, total, sums.uniform, 1, extras.smoothing);
+  if (sums.z_loss.defined()) ops::add(total, total, sums.z_loss, 1, extras.log_sum_weight);
+  return total;
+}
+
 }  // namespace
 
 CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const Variable& weight, const Variable& bias,
-                                      const Tensor& targets, const Tensor& mask, double seed, int64_t logits_budget) {
+                                      const Tensor& targets, const Tensor& mask, double seed, int64_t logits_budget,
+                                      const CrossEntropyExtras& extras) {
   return projection_cross_entropy(tape, hidden, VocabularyPart{weight, bias}, VocabularyPart{}, targets, mask, seed,
-                                  logits_budget);
+                                  logits_budget, extras);
 }
 
 CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const VocabularyPart& first,
                                       const VocabularyPart& more, const Tensor& targets, const Tensor& mask,
-                                      double seed, int64_t logits_budget) {
+                                      double seed, int64_t logits_budget, const CrossEntropyExtras& extras) {
   const int64_t width = first.weight.dim(1);
   const Tensor h = hidden.value().reshape({hidden.value().numel() / width, width});
   const int64_t count = h.dim(0);
@@ -75,7 +102,11 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Tensor target = targets.reshape({count});
   const Tensor counted = mask.reshape({count});
   const Tensor nll = Tensor::empty({count}, wide_type(dtype), device);
-  const Tensor total = Tensor::empty({1}, DType::f64, device);
+  const auto per_row = [&](bool needed) { return needed ? Tensor::empty_like(nll) : Tensor(); };
+  const Tensor log_sum = per_row(extras.log_sum_weight != 0), uniform = per_row(extras.smoothing != 0);
+  const auto rows_of = [](const Tensor& of, int64_t begin, int64_t end) {
+    return of.defined() ? of.slice(0, begin, end) : Tensor();
+  };
   const bool has_gradient = tape.wants_gradient({&hidden, &first.weight, &first.bias, &more.weight, &more.bias});
   const Tensor factor = has_gradient ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
   const Tensor dh = has_gradient && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
@@ -118,7 +149,11 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     }
     const Tensor dpart = learns ? dlogits.slice(0, 0, end - begin) : Tensor();
     ops::cross_entropy(nll.slice(0, begin, end), dpart, part, target.slice(0, begin, end), counted.slice(0, begin, end),
-                       learns ? factor : Tensor());
+                       learns ? factor : Tensor(),
+                       {.smoothing = extras.smoothing,
+                        .log_sum_weight = extras.log_sum_weight,
+                        .log_sum = rows_of(log_sum, begin, end),
+                        .uniform = rows_of(uniform, begin, end)});
     if (!learns) continue;
     for (const Columns& columns : parts) {
       if (dh.defined()) {
@@ -130,9 +165,10 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     }
     if (dbias.defined()) ops::sum_rows(dbias, dpart, begin > 0);
   }
-  ops::sum_all(total, nll);
-  const Variable sum =
-      tape.result("projection_cross_entropy", total, {&hidden, &first.weight, &first.bias, &more.weight, &more.bias},
+  CrossEntropy result = sums_of(nll, log_sum, uniform);
+  result.sum =
+      tape.result("projection_cross_entropy", with_extras(result, extras),
+                  {&hidden, &first.weight, &first.bias, &more.weight, &more.bias},
                   [dh, dbias, seed, parts, to = hidden.gradient(), shape = hidden.shape()](const Tensor& dsum) {
                     // On other devices the value is not read, because reading would wait for the device.
                     QUIRE_CHECK(dsum.device().kind != DeviceKind::cpu || dsum.data<double>()[0] == seed,
@@ -143,7 +179,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
                       if (columns.dbias) columns.dbias->add(dbias.slice(0, columns.begin, columns.end));
                     }
                   });
-  return {sum, nll};
+  return result;
 }
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// The configuration of a layer: its positions and its mixer.
+// The configuration of a layer's mixer.
 #pragma once
 
 #include <cmath>
@@ -28,18 +28,6 @@ struct AttentionConfig {
              .min = 0,
              .max = 1,
              .meant = "token_shift"});
-  }
-};
-
-// Holds the options that model.layer_overrides may change for some layers.
-struct LayerConfig {
-  PositionConfig position;
-  AttentionConfig attention;
-
-  template <class Visitor>
-  void fields(Visitor& v) {
-    v.section("position", position, "position information");
-    v.section("attention", attention, "the mixer");
   }
 };
 

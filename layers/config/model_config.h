@@ -1,9 +1,8 @@
 // The configuration of a model: one section per part.
 #pragma once
 
-#include "layers/config/attention_config.h"
+#include "layers/config/layer_config.h"
 #include "layers/config/memory_config.h"
-#include "layers/config/part_config.h"
 
 namespace quire {
 
@@ -29,12 +28,9 @@ struct StackConfig {
   }
 };
 
-struct ModelConfig {
+struct ModelConfig : HeadsConfig {
   int64_t width = 256;
   int64_t layers = 6;
-  int64_t heads = 4;
-  std::optional<int64_t> key_heads;
-  std::optional<int64_t> head_size;
   NormConfig norm;
   MlpConfig mlp;
   PositionConfig position;
@@ -51,8 +47,13 @@ struct ModelConfig {
   int64_t heads_of_keys() const { return key_heads.value_or(heads); }
   // No key: the layers of a model that reads without training (reading_of), which mechanisms have changed.
   std::vector<LayerConfig> resolved = {};
-  // One entry per layer: those of `resolved`, or position and attention with the overrides applied.
+  // Returns the layer that no override changes.
+  LayerConfig common_layer() const { return {{heads, key_heads, head_size}, norm, mlp, position, attention}; }
+  // One entry per layer: those of `resolved`, or common_layer() with the overrides applied.
   std::vector<LayerConfig> layer_configs() const;
+  // Returns the model with the heads, normalisation, feed-forward layer, positions and mixer of one of its layers:
+  // the sizes that the parts of this layer have.
+  ModelConfig as_seen_by(const LayerConfig& layer) const;
   // The layer that a number of the configuration means: negative ones count from the end.
   int64_t layer_index(int64_t layer) const { return layer < 0 ? layer + layers : layer; }
 
@@ -69,18 +70,7 @@ struct ModelConfig {
              .min = 1,
              .max = 10000,
              .meant = "num_layers n_layer n_layers num_hidden_layers depth"});
-    v.field("heads", heads,
-            {.help = "number of attention heads",
-             .min = 1,
-             .max = 10000,
-             .meant = "num_heads n_head n_heads num_attention_heads"});
-    v.field("key_heads", key_heads,
-            {.help = "number of key/value heads, each shared by heads / key_heads query heads (grouped-query "
-                     "attention); none: the value of `heads`",
-             .min = 1,
-             .max = 10000});
-    v.field("head_size", head_size,
-            {.help = "features of a head; none: width / heads", .unit = "features", .min = 1, .max = 1 << 20});
+    HeadsConfig::fields(v);
     v.section("norm", norm, "normalisation");
     v.section("mlp", mlp, "feed-forward layers");
     v.section("position", position, "position information of every layer");
@@ -88,9 +78,10 @@ struct ModelConfig {
     v.list("memory", memory, "memories beside the mixer");
     v.section("stack", stack, "the stack of blocks");
     v.overlay(
-        "layer_overrides", layer_overrides, LayerConfig{position, attention},
-        "other positions or attention for some layers: [{layers: [0, -1], position: {kind: none}}]. What an entry "
-        "does not name stays as in model.position and model.attention; another kind begins with its own defaults");
+        "layer_overrides", layer_overrides, common_layer(),
+        "other heads, key_heads, head_size, norm (without last), mlp, position or attention for some layers: "
+        "[{layers: [0, -1], heads: 8, mlp: {hidden: 1024}, position: {kind: none}}]. What an entry does not name stays "
+        "as in the model; another kind begins with its own defaults");
     v.section("embedding", embedding, "token embeddings");
     v.section("dropout", dropout, "dropout in training");
     v.section("initialization", initialization, "initial weights");

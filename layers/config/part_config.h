@@ -33,17 +33,26 @@ struct EnumNames<InitializationKind> {
        {InitializationKind::fan_in, "fan_in"}});
 };
 
-struct NormConfig {
+// The normalisations of a layer.
+struct LayerNormConfig {
   NormKind kind = NormKind::rms;
   NormPlacement placement = NormPlacement::pre;
   double eps = 1e-5;
-  bool last = true;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("kind", kind, {.help = "RMSNorm, RMSNorm with a bias (Lingle 2024) or LayerNorm"});
     v.field("placement", placement, {.help = "on the input of each sub-layer (pre) or after its residual sum (post)"});
     v.field("eps", eps, {.help = "number that is added to the variance", .min = 0, .min_exclusive = true});
+  }
+};
+
+struct NormConfig : LayerNormConfig {
+  bool last = true;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    LayerNormConfig::fields(v);
     v.field("last", last,
             {.help = "the output of the last block is normalised before the projection to the vocabulary"});
   }

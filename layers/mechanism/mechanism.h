@@ -26,7 +26,7 @@ enum class Role { mixer, memory, stack };
 
 // Says where a mechanism stands in a model.
 struct Place {
-  const ModelConfig& model;
+  const ModelConfig& model;  // with the sizes of the layer (ModelConfig::as_seen_by); of a stack the whole model
   const LayerConfig& layer;  // the layer of a mixer or memory; of a stack the first one
   const ConfigBox& options;  // of the mechanism
   int64_t index = 0;         // of the layer

@@ -25,8 +25,8 @@ RecurrentGateOf<Parameter> RecurrentVectors::gate(const Scope& scope, int64_t wi
   made.bias = scope.param_without_decay("bias", lstm ? Shape{2, width} : Shape{width},
                                         Initializer{.mean = config_.gate_init, .std = kGateStd});
   if (config_.gate == RecurrentGate::fixed) return made;
-  made.weight = scope.param("weight", {(lstm ? 2 : 1) * width, in},
-                            Initializer::normal(std::sqrt(kGateStd / static_cast<double>(in))));
+  made.weight = scope.matrix("weight", (lstm ? 2 : 1) * width, in,
+                             Initializer::normal(std::sqrt(kGateStd / static_cast<double>(in))), lstm ? 2 : 1);
   return made;
 }
 
@@ -39,7 +39,7 @@ RecurrentVectors::RecurrentVectors(const Scope& scope, const Place& place)
   const int64_t hidden = place.model.mlp.hidden;
   const Scope own = scope.child("states");
   const auto matrix = [&](const char* name, int64_t out, int64_t in) {
-    return own.child(name).param("weight", {out, in}, initial.matrix(in));
+    return own.child(name).matrix("weight", out, in, initial.matrix(in));
   };
   const auto scale = [&](const char* name) {
     return config_.qk_norm ? own.param_without_decay(name, {shape_.heads}, Initializer::constant(1)) : Parameter();

@@ -33,7 +33,7 @@ DeltaLayer::DeltaLayer(const Scope& scope, const Place& place)
   const Initialization initial(place.model);
   const int64_t width = place.model.width, keys = shape_.key_heads * shape_.key, values = shape_.heads * shape_.value;
   const auto matrix = [&](const char* name, int64_t out, int64_t in) {
-    return scope.child(name).param("weight", {out, in}, initial.matrix(in));
+    return scope.child(name).matrix("weight", out, in, initial.matrix(in));
   };
   DeltaWeightsOf<Parameter>& p = parameters_;
   p.query = matrix("query", keys, width);

@@ -16,9 +16,9 @@ SubLayer::SubLayer(const Scope& block, const ModelConfig& model, const SubLayerS
       dropout_scope_(hash_scope(block.path() + "." + spec.name + ".residual")),
       norm_(block.child(spec.name + "_norm"), model) {}
 
-void SubLayer::make_part(const Scope& block, const SubLayerSpec& spec) {
+void SubLayer::make_part(const Scope& block, const SubLayerSpec& spec, const ModelConfig& model) {
   recomputed_.begin(block.declared());
-  part_ = spec.make(block.child(spec.name));
+  part_ = spec.make(block.child(spec.name), model);
   recomputed_.end(block.declared());
 }
 
@@ -48,7 +48,7 @@ Block::Block(const Scope& scope, const ModelConfig& model, const std::vector<Sub
       draw_scope_(hash_scope(scope.path() + ".attention.residual") + 1) {
   recomputed_.begin(scope.declared());
   for (const SubLayerSpec& part : parts) sub_layers_.push_back(std::make_unique<SubLayer>(scope, model, part));
-  for (size_t i = 0; i < parts.size(); ++i) sub_layers_[i]->make_part(scope, parts[i]);
+  for (size_t i = 0; i < parts.size(); ++i) sub_layers_[i]->make_part(scope, parts[i], model);
   recomputed_.end(scope.declared());
 }
 
@@ -77,7 +77,7 @@ Variable Block::operator()(const Forward& f, const Variable& x) const {
 
 std::vector<SubLayerSpec> mixer_and_mlp(const Place& place, const Surroundings& around) {
   const Mechanism& mixer = mechanism(Role::mixer, place.layer.attention.mechanism.kind);
-  const auto make_mixer = [&](const Scope& scope) -> std::unique_ptr<Part> {
+  const auto make_mixer = [&](const Scope& scope, const ModelConfig&) -> std::unique_ptr<Part> {
     std::unique_ptr<Part> made = mixer.make_mixer(scope, place, around);
     const int64_t features = place.layer.attention.shifted_features(place.model.width);
     if (features == 0) return made;
@@ -85,8 +85,8 @@ std::vector<SubLayerSpec> mixer_and_mlp(const Place& place, const Surroundings& 
   };
   std::vector<SubLayerSpec> parts{{"attention", Recompute::attention, make_mixer}};
   if (place.model.mlp.kind != MlpKind::none) {
-    parts.push_back(
-        {"mlp", Recompute::mlp, [&](const Scope& scope) { return std::make_unique<Mlp>(scope, place.model); }});
+    parts.push_back({"mlp", Recompute::mlp,
+                     [](const Scope& scope, const ModelConfig& model) { return std::make_unique<Mlp>(scope, model); }});
   }
   return parts;
 }
@@ -105,7 +105,8 @@ std::vector<std::unique_ptr<Block>> make_blocks(const Scope& root, const ModelCo
     }
     around.memories = memories;
     const LayerConfig& layer = layers[static_cast<size_t>(i)];
-    const Place place{.model = model, .layer = layer, .options = layer.attention.mechanism.options, .index = i};
+    const ModelConfig seen = model.as_seen_by(layer);
+    const Place place{.model = seen, .layer = layer, .options = layer.attention.mechanism.options, .index = i};
     std::vector<SubLayerSpec> parts = mixer_and_mlp(place, around);
     for (const SubLayerSpec& part : further) {
       const auto same =
@@ -116,7 +117,7 @@ std::vector<std::unique_ptr<Block>> make_blocks(const Scope& root, const ModelCo
         *same = part;
       }
     }
-    blocks.push_back(std::make_unique<Block>(root.child("blocks", i), model, parts));
+    blocks.push_back(std::make_unique<Block>(root.child("blocks", i), seen, parts));
   }
   return blocks;
 }

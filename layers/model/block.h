@@ -14,7 +14,8 @@ namespace quire {
 struct SubLayerSpec {
   std::string name;      // of the part's scope in the block; its normalisation is NAME_norm
   Recompute recomputed;  // with this setting of model.recompute the part is computed a second time
-  std::function<std::unique_ptr<Part>(const Scope& scope)> make;
+  // model: as the layer sees it (ModelConfig::as_seen_by).
+  std::function<std::unique_ptr<Part>(const Scope& scope, const ModelConfig& model)> make;
 };
 
 // A part around the residual stream: x + part(norm(x)), or norm(x + part(x)).
@@ -22,7 +23,7 @@ class SubLayer {
  public:
   // Declares the normalisation; make_part declares the part, so that a block can declare all its normalisations first.
   SubLayer(const Scope& block, const ModelConfig& model, const SubLayerSpec& spec);
-  void make_part(const Scope& block, const SubLayerSpec& spec);
+  void make_part(const Scope& block, const SubLayerSpec& spec, const ModelConfig& model);
 
   // kept [R], or undefined: a factor for the part's output in each row (layer drop).
   Variable operator()(const Forward& f, const Variable& x, const Tensor& kept) const;
@@ -42,6 +43,7 @@ class SubLayer {
 
 class Block {
  public:
+  // model: as the layer sees it.
   Block(const Scope& scope, const ModelConfig& model, const std::vector<SubLayerSpec>& parts);
   Variable operator()(const Forward& f, const Variable& x) const;  // [R, T, E] -> [R, T, E]
 

@@ -39,7 +39,7 @@ std::span<const CompositionRule> attention_rules() {
 
 std::vector<LayerConfig> ModelConfig::layer_configs() const {
   if (!resolved.empty()) return resolved;
-  std::vector<LayerConfig> configs(static_cast<size_t>(layers), LayerConfig{position, attention});
+  std::vector<LayerConfig> configs(static_cast<size_t>(layers), common_layer());
   for (const ConfigOverlay& overlay : layer_overrides) {
     for (const int64_t layer : overlay.layers) {
       const int64_t index = layer < 0 ? layer + layers : layer;
@@ -49,20 +49,26 @@ std::vector<LayerConfig> ModelConfig::layer_configs() const {
   return configs;
 }
 
+ModelConfig ModelConfig::as_seen_by(const LayerConfig& layer) const {
+  ModelConfig seen = *this;
+  static_cast<HeadsConfig&>(seen) = layer;
+  static_cast<LayerNormConfig&>(seen.norm) = layer.norm;
+  seen.mlp = layer.mlp;
+  seen.position = layer.position;
+  seen.attention = layer.attention;
+  return seen;
+}
+
 namespace {
 
-// Returns the key that a broken rule of a layer points to: the rule's own, or, where an override has broken it, the key
-// that the last such override names.
-std::string place_of_fault(const ModelConfig& model, const Mechanism& mechanism, const CompositionRule& rule,
-                           const Place& place) {
-  const LayerConfig base{model.position, model.attention};
-  const bool same_kind = model.attention.mechanism.kind == mechanism.kind;
-  if (same_kind && rule.refused({model, base, base.attention.mechanism.options, place.index})) return rule.key;
+// Returns what the last override of a layer that names a key, or a section around it, calls it:
+// "layer_overrides.0.mlp". Empty when no override of the layer does.
+std::string named_by_override(const ModelConfig& model, int64_t index, const std::string& named) {
   for (size_t i = model.layer_overrides.size(); i-- > 0;) {
     const ConfigOverlay& overlay = model.layer_overrides[i];
-    const auto covers = [&](int64_t layer) { return model.layer_index(layer) == place.index; };
+    const auto covers = [&](int64_t layer) { return model.layer_index(layer) == index; };
     if (std::none_of(overlay.layers.begin(), overlay.layers.end(), covers)) continue;
-    std::string key = rule.key;
+    std::string key = named;
     while (!key.empty() && overlay.changes.at(key) == nullptr) {
       key.resize(key.find('.') == std::string::npos ? 0 : key.rfind('.'));
     }
@@ -75,16 +81,60 @@ std::string place_of_fault(const ModelConfig& model, const Mechanism& mechanism,
     }
     return fmt::format("layer_overrides.{}.{}", i, key);
   }
-  return rule.key;
+  return "";
+}
+
+// Returns the key that a broken rule of a layer points to: the rule's own, or, where an override has broken it, the key
+// that the last such override names.
+std::string place_of_fault(const ModelConfig& model, const Mechanism& mechanism, const CompositionRule& rule,
+                           const Place& place) {
+  const LayerConfig base = model.common_layer();
+  const bool same_kind = model.attention.mechanism.kind == mechanism.kind;
+  if (same_kind && rule.refused({model, base, base.attention.mechanism.options, place.index})) return rule.key;
+  const std::string named = named_by_override(model, place.index, rule.key);
+  return named.empty() ? rule.key : named;
+}
+
+// Returns the key of an option of a layer that is at fault: the first of `keys` that an override of the layer names, or
+// the model's own.
+std::string faulty_key(const ModelConfig& model, int64_t index, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    const std::string named = named_by_override(model, index, key);
+    if (!named.empty()) return named;
+  }
+  return keys.front();
+}
+
+// Checks the heads of every layer, and that layers with shared biases of positions have equal ones.
+void check_heads(const ModelConfig& model, ConfigChecker& c) {
+  const std::vector<LayerConfig> layers = model.layer_configs();
+  std::optional<int64_t> first;  // layer with the shared biases of position xl
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    const LayerConfig& layer = layers[i];
+    const std::string of_layer = model.layer_overrides.empty() ? "" : fmt::format(" (layer {})", i);
+    c.require(layer.head_size.has_value() || model.width % layer.heads == 0,
+              faulty_key(model, index, {"heads", "head_size"}),
+              fmt::format("width {} is no multiple of {} heads; set head_size or other heads{}", model.width,
+                          layer.heads, of_layer));
+    const int64_t key_heads = layer.key_heads.value_or(layer.heads);
+    c.require(layer.heads % key_heads == 0, faulty_key(model, index, {"key_heads", "heads"}),
+              fmt::format("{} heads are no multiple of {} key heads{}", layer.heads, key_heads, of_layer));
+    if (layer.position.kind != Position::xl || !layer.position.xl.share_biases) continue;
+    if (!first) first = index;
+    const auto size = [&](const LayerConfig& of) { return of.head_size.value_or(model.width / of.heads); };
+    const LayerConfig& other = layers[static_cast<size_t>(*first)];
+    c.require(layer.heads == other.heads && size(layer) == size(other),
+              faulty_key(model, index, {"heads", "head_size", "position.xl.share_biases"}),
+              fmt::format("layer {} has {} heads of {} features, layer {} has {} of {}, and both share the biases of "
+                          "position xl; set position.xl.share_biases to false, or equal heads",
+                          i, layer.heads, size(layer), *first, other.heads, size(other)));
+  }
 }
 
 }  // namespace
 
 void ModelConfig::check(ConfigChecker& c) const {
-  c.require(head_size.has_value() || width % heads == 0, "heads",
-            fmt::format("width {} is no multiple of {} heads; set head_size or other heads", width, heads));
-  c.require(heads % heads_of_keys() == 0, "key_heads",
-            fmt::format("{} heads are no multiple of {} key heads", heads, heads_of_keys()));
   const auto require_layers = [&](const std::vector<int64_t>& listed, const std::string& key) {
     std::set<int64_t> named;
     for (const int64_t layer : listed) {
@@ -96,6 +146,7 @@ void ModelConfig::check(ConfigChecker& c) const {
   for (size_t i = 0; i < layer_overrides.size(); ++i) {
     require_layers(layer_overrides[i].layers, fmt::format("layer_overrides.{}.layers", i));
   }
+  check_heads(*this, c);
   for (size_t i = 0; i < memory.size(); ++i) require_layers(memory[i].layers, fmt::format("memory.{}.layers", i));
 
   Insertion insertion;

@@ -48,6 +48,13 @@ Variable sum_where(const std::vector<uint8_t>& there, const Tensor& nll) {
   return Variable::constant(total);
 }
 
+// Returns the value of another tensor, f64 [1], with the gradient of x.
+Variable with_value_of(Tape& tape, const Variable& x, const Tensor& value) {
+  const Tensor difference = Tensor::empty_like(value);
+  ops::add(difference, value, x.value(), 1, -1);
+  return add(tape, x, Variable::constant(difference));
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary)
@@ -124,13 +131,18 @@ Variable LanguageModel::hidden(const Forward& f) const {
   return dropout(f.tape, x, {}, f.dropout(hash_scope("output.dropout"), config_.dropout.output));
 }
 
-std::vector<std::pair<std::string, int64_t>> LanguageModel::loss_counts(const Batch& batch) const {
+std::vector<std::pair<std::string, int64_t>> LanguageModel::loss_counts(const Batch& batch,
+                                                                        const CrossEntropyExtras& extras) const {
   std::vector<std::pair<std::string, int64_t>> counts = declared_.losses.counts(batch);
   counts.insert(counts.begin(), {"nll", batch.target_count});
+  int64_t all = batch.target_count;
   if (insertion_.predicts()) {
     const std::vector<uint8_t> predicts = predicts_inserted(batch, vocabulary_);
     counts.emplace_back("inserted_nll", std::count(predicts.begin(), predicts.end(), 1));
+    all += counts.back().second;
   }
+  if (extras.log_sum_weight != 0) counts.emplace_back("z_loss", all);
+  if (extras.smoothing != 0) counts.emplace_back("uniform_nll", all);
   return counts;
 }
 
@@ -156,7 +168,7 @@ CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h, b
   }
   return projection_cross_entropy(f.tape, h, VocabularyPart{head(), head_bias(f.tape, head_bias_)}, inserted,
                                   Tensor::from(batch.targets, {count}, device), Tensor::from(mask, {count}, device),
-                                  f.nll_seed);
+                                  f.nll_seed, 0, f.extras);
 }
 
 LossTerms LanguageModel::loss(const Forward& f) const {
@@ -168,20 +180,27 @@ LossTerms LanguageModel::loss(const Forward& f) const {
   Retrievals retrieved;
   if (pass.telemetry != nullptr && pass.retrieved == nullptr) pass.retrieved = &retrieved;
   CrossEntropy entropy = cross_entropy(pass, hidden(pass), insertion_.predicts());
+  // The text's sum keeps the gradient of everything.
+  if (f.extras.any()) entropy.sum = with_value_of(pass.tape, entropy.sum, entropy.likelihood);
   Variable inserted_sum;
   if (insertion_.predicts()) {
-    // The text's sum keeps the gradient of both.
     inserted_sum = sum_where(predicts_inserted(f.batch, vocabulary_), entropy.nll);
     entropy.sum = add(pass.tape, entropy.sum, scale(pass.tape, inserted_sum, -1));
   }
   if (pass.telemetry != nullptr) report_distances(*pass.retrieved, pass.batch, *pass.telemetry);
-  const auto counts = loss_counts(f.batch);
+  const auto counts = loss_counts(f.batch, f.extras);
   LossTerms terms{{{counts[0].first, entropy.sum, counts[0].second}}, entropy.nll};
   for (int64_t i = 0; i < declared_.losses.size(); ++i) {
     const auto& [name, count] = counts[static_cast<size_t>(i) + 1];
     terms.terms.push_back({name, Variable::constant(pass.loss_sums.slice(0, i, i + 1)), count});
   }
-  if (inserted_sum.defined()) terms.terms.push_back({counts.back().first, inserted_sum, counts.back().second});
+  const auto report = [&](const Variable& sum) {
+    const auto& [name, count] = counts[terms.terms.size()];
+    terms.terms.push_back({name, sum, count});
+  };
+  if (inserted_sum.defined()) report(inserted_sum);
+  if (entropy.z_loss.defined()) report(Variable::constant(entropy.z_loss));
+  if (entropy.uniform.defined()) report(Variable::constant(entropy.uniform));
   return terms;
 }
 

@@ -39,8 +39,9 @@ class LanguageModel {
 
   // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly. First
   // the targets of the text. Inserted tokens that are predicted come last: each weighs as much as a token of the text,
-  // and has its nats in a term of its own.
-  std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch) const;
+  // and has its nats in a term of its own. Behind them are the terms of extras, over the targets of both.
+  std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch,
+                                                           const CrossEntropyExtras& extras = {}) const;
   LossTerms loss(const Forward& f) const;
   // Computes the loss of every target and the most likely tokens at some cells (r * T + t). The tape must not record.
   // Logits exist for a few cells at a time.

@@ -28,14 +28,15 @@ void visit_mechanisms(const ModelConfig& model, const MechanismVisitor& visit) {
   for (int64_t i = 0; i < model.layers; ++i) {
     const LayerConfig& layer = layers[static_cast<size_t>(i)];
     const KindConfig& mixer = layer.attention.mechanism;
-    Place place{model, layer, mixer.options, i};
+    const ModelConfig seen = model.as_seen_by(layer);
+    const Place place{seen, layer, mixer.options, i};
     visit(descriptor(mixer), place, "");
     int64_t before = 0;
     for (size_t m = 0; m < model.memory.size(); ++m) {
       const MemoryConfig& memory = model.memory[m];
       for (const int64_t of : memory.layers) {
         if (model.layer_index(of) != i) continue;
-        const Place beside{model, layer, memory.mechanism.options, i, before++};
+        const Place beside{seen, layer, memory.mechanism.options, i, before++};
         visit(descriptor(memory.mechanism), beside, fmt::format("memory.{}", m));
       }
     }
@@ -95,12 +96,12 @@ Promises promises_of(const ModelConfig& model) {
 
 ModelReach::ModelReach(const ModelConfig& model) : model_(model) {
   visit_mechanisms(model_, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
-    layers_.push_back(std::make_unique<LayerConfig>(place.layer));
+    seen_.push_back(std::make_unique<Seen>(Seen{place.model, place.layer}));
+    const Seen& seen = *seen_.back();
     // A mixer's options are part of the layer, those of others of the model.
-    const ConfigBox& options =
-        mechanism.role == Role::mixer ? layers_.back()->attention.mechanism.options : place.options;
-    const Place kept{model_, *layers_.back(), options, place.index, place.before};
-    const bool shifted = mechanism.role != Role::stack && layers_.back()->attention.shifted_features(model_.width) > 0;
+    const ConfigBox& options = mechanism.role == Role::mixer ? seen.layer.attention.mechanism.options : place.options;
+    const Place kept{seen.model, seen.layer, options, place.index, place.before};
+    const bool shifted = mechanism.role != Role::stack && seen.layer.attention.shifted_features(model_.width) > 0;
     reaches_.emplace_back([&mechanism, kept, shifted](const TargetPlace& target) {
       const int64_t reach = mechanism.reach(kept, target);
       return shifted ? std::min(reach + 1, target.position) : reach;

@@ -35,7 +35,11 @@ class ModelReach {
  private:
   ModelConfig model_;
   std::vector<std::function<int64_t(const TargetPlace&)>> reaches_;
-  std::vector<std::unique_ptr<LayerConfig>> layers_;
+  struct Seen {
+    ModelConfig model;
+    LayerConfig layer;
+  };
+  std::vector<std::unique_ptr<Seen>> seen_;  // what the mechanisms' places refer to
 };
 
 // The configuration that a model reads with, and whether its result is what training computes.

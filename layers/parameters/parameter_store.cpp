@@ -64,7 +64,7 @@ void store(const Tensor& to, const std::vector<double>& values) {
 }  // namespace
 
 const ParameterStore::Entry* ParameterStore::parameter(const std::string& name, const Shape& shape,
-                                                       Initializer initializer, bool decays) {
+                                                       Initializer initializer, bool decays, int64_t matrices) {
   const auto found = by_name_.find(name);
   if (found != by_name_.end()) {
     if (!(found->second->shape == shape)) {
@@ -74,7 +74,7 @@ const ParameterStore::Entry* ParameterStore::parameter(const std::string& name, 
     return found->second;
   }
   if (is_allocated()) fail(ErrorKind::checkpoint, "parameter {}: the stored model has none of this name", name);
-  entries_.push_back({name, shape, initializer, decays, 0, {}});
+  entries_.push_back({name, shape, initializer, decays, matrices, 0, {}});
   by_name_[name] = &entries_.back();
   return &entries_.back();
 }

@@ -37,9 +37,10 @@ class ParameterStore {
     std::string name;
     Shape shape;
     Initializer initializer;
-    bool decays = true;  // takes part in weight decay: matrices do, gains and biases do not
-    int64_t offset = 0;  // in the arena, in elements
-    Variable variable;   // defined after allocate()
+    bool decays = true;    // takes part in weight decay: matrices do, gains and biases do not
+    int64_t matrices = 0;  // linear maps [out, in] that stand below each other; 0: no linear map, such as an embedding
+    int64_t offset = 0;    // in the arena, in elements
+    Variable variable;     // defined after allocate()
   };
   struct Buffer {
     std::string name;
@@ -49,7 +50,8 @@ class ParameterStore {
 
   // Before allocate(): declares. Afterwards: finds, so that a second model (evaluation, generation) shares the weights.
   // Throws Error(checkpoint) when the name is unknown or the shape differs.
-  const Entry* parameter(const std::string& name, const Shape& shape, Initializer initializer, bool decays);
+  const Entry* parameter(const std::string& name, const Shape& shape, Initializer initializer, bool decays,
+                         int64_t matrices = 0);
   Buffer* buffer(const std::string& name, const Shape& shape, DType dtype, Initializer initializer);
 
   // Lays out the arenas (decaying parameters first) and draws the initial values. dtype: what the model computes in.

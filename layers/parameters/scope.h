@@ -22,7 +22,13 @@ class Scope {
   DType dtype() const { return dtype_; }
   const Declarations& declared() const { return *declared_; }
 
-  // Matrices decay, vectors do not.
+  // A linear map from `in` features to `out` features: optimizers may treat it as a matrix. stacked: so many maps of
+  // out / stacked features each stand below each other.
+  Parameter matrix(const std::string& name, int64_t out, int64_t in, Initializer initializer,
+                   int64_t stacked = 1) const {
+    return Parameter(store_->parameter(join(name), {out, in}, initializer, true, stacked));
+  }
+  // Tables decay, vectors do not.
   Parameter param(const std::string& name, const Shape& shape, Initializer initializer) const {
     return Parameter(store_->parameter(join(name), shape, initializer, shape.rank() > 1));
   }

@@ -5,7 +5,7 @@
 namespace quire {
 
 Linear::Linear(const Scope& scope, int64_t in, int64_t out, Initializer initializer, bool bias)
-    : weight_(scope.param("weight", {out, in}, initializer)) {
+    : weight_(scope.matrix("weight", out, in, initializer)) {
   if (bias) bias_ = scope.param("bias", {out}, Initializer::constant(0));
 }
 

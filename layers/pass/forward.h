@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "autograd/functions/embedding.h"
 #include "autograd/tape.h"
 #include "core/batch.h"
 #include "core/random.h"
@@ -49,6 +50,7 @@ struct Forward {
   std::vector<double> loss_seeds = {};
   // The weight that Tape::backward will be given for the sum of nats: in training 1 / targets of the whole step.
   double nll_seed = 1;
+  CrossEntropyExtras extras = {};  // of training steps
   // Tables that layers derive from the batch; every copy of this struct shares them.
   std::shared_ptr<BatchTables> tables = std::make_shared<BatchTables>();
 

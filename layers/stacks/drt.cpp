@@ -47,8 +47,8 @@ DrtStack::DrtStack(const Scope& scope, const Place& place)
     made.retriever = std::make_unique<ChunkRetriever>(group, model, config_, g);
     made.lists = {group.leaves_value("own"), group.leaves_value("weight"), group.leaves_value("slot"),
                   group.leaves_value("keys"), group.leaves_value("values")};
-    const auto reader = [&](const Scope& part) {
-      return std::make_unique<ChunkReader>(part, model, config_, scope.path(), g);
+    const auto reader = [&](const Scope& part, const ModelConfig& seen) {
+      return std::make_unique<ChunkReader>(part, seen, config_, scope.path(), g);
     };
     const int64_t begin = lower + g * of_group;
     made.blocks = make_blocks(scope.root(), model, begin, begin + of_group, {{"mlp", Recompute::mlp, reader}});

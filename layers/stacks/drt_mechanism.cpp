@@ -1,5 +1,6 @@
 // The descriptor of the DRT stack (layers/mechanism/mechanism.h).
 #include <algorithm>
+#include <functional>
 
 #include "layers/mechanism/mechanism_list.h"
 #include "layers/stacks/drt.h"
@@ -10,6 +11,22 @@ namespace {
 
 const DrtConfig& options(const Place& place) {
   return place.options.get<DrtConfig>();
+}
+
+// Returns the layers that read chunks, with their overrides.
+std::vector<LayerConfig> upper_layers(const Place& place) {
+  std::vector<LayerConfig> layers = place.model.layer_configs();
+  layers.erase(layers.begin(), layers.begin() + lower_layers(options(place), place.model));
+  return layers;
+}
+
+bool any_upper(const Place& place, const std::function<bool(const LayerConfig&)>& is) {
+  const std::vector<LayerConfig> layers = upper_layers(place);
+  return std::any_of(layers.begin(), layers.end(), is);
+}
+
+int64_t key_heads(const Place& place) {
+  return options(place).key_heads.value_or(place.model.heads);
 }
 
 constexpr CompositionRule kRules[] = {
@@ -24,14 +41,27 @@ constexpr CompositionRule kRules[] = {
        return upper > 0 && upper % options(p).groups != 0;
      }},
     {"stack.drt.key_heads",
-     "each key head of chunks is shared by equally many query heads; use a divisor of model.heads",
-     [](const Place& p) { return p.model.heads % options(p).key_heads.value_or(p.model.heads) != 0; }},
+     "each key head of chunks is shared by equally many query heads; use a divisor of model.heads "
+     "and of the heads of every layer that reads chunks",
+     [](const Place& p) {
+       return p.model.heads % key_heads(p) != 0 ||
+              any_upper(p, [&](const LayerConfig& layer) { return layer.heads % key_heads(p) != 0; });
+     }},
     {"stack.drt.nearest", "no chunk is that far back; use at most stack.drt.carry.length, or max_distance",
      [](const Place& p) { return options(p).nearest > options(p).farthest(); }},
     {"norm.placement", "what is read of chunks is normalised together with the residual stream; use pre",
      [](const Place& p) { return p.model.norm.placement != NormPlacement::pre; }},
     {"mlp.kind", "stack.kind drt reads chunks before the feed-forward layer; use one",
      [](const Place& p) { return p.model.mlp.kind == MlpKind::none; }},
+    {"layer_overrides",
+     "the layers that read chunks need the head size of the model, norm.placement pre and a feed-forward layer; "
+     "override these in lower layers only",
+     [](const Place& p) {
+       return any_upper(p, [&](const LayerConfig& layer) {
+         return p.model.as_seen_by(layer).size_of_head() != p.model.size_of_head() ||
+                layer.norm.placement != NormPlacement::pre || layer.mlp.kind == MlpKind::none;
+       });
+     }},
     {"head_size", "the chunk encoder has rotary positions; use an even number of features",
      [](const Place& p) { return p.model.size_of_head() % 2 != 0; }},
 };
@@ -52,22 +82,23 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const DrtConfig& drt = options(place);
   const auto e = static_cast<double>(model.width);
   const auto inner = static_cast<double>(model.heads * model.size_of_head());
-  const auto key_inner = static_cast<double>(drt.key_heads.value_or(model.heads) * model.size_of_head());
+  const auto key_inner = static_cast<double>(key_heads(place) * model.size_of_head());
   const auto hidden = static_cast<double>(model.mlp.hidden);
   const auto positions = static_cast<double>(shape.rows * shape.subsequence);
-  const auto upper = static_cast<double>(model.layers - lower_layers(drt, model));
   const double mlp = (model.mlp.kind == MlpKind::swiglu ? 3 : 2) * e * hidden;
   const double encoder = 4 * e * inner + 2 * static_cast<double>(drt.positions()) * inner + mlp;
-  const double reader =
-      (drt.out_projection ? 2 : 1) * e * inner + 2 * static_cast<double>(drt.top_k * drt.chunk) * inner;
+  double readers = 0;
+  for (const LayerConfig& layer : upper_layers(place)) {
+    const auto read = static_cast<double>(layer.heads * model.size_of_head());
+    readers += (drt.out_projection ? 2 : 1) * e * read + 2 * static_cast<double>(drt.top_k * drt.chunk) * read;
+  }
   const double chunks = positions / static_cast<double>(drt.positions());
   const double candidates = static_cast<double>(shape.subsequence) / static_cast<double>(drt.positions()) / 2;
   StepFlops flops;
   // BM25 computes on the host, and landmarks then give no scores unless they weigh.
   const bool landmarks = drt.scores != ChunkScores::bm25;
-  flops.learned =
-      2 * (positions * (static_cast<double>(drt.encoder_layers) * encoder + 2 * e * key_inner + upper * reader) +
-           (landmarks ? static_cast<double>(drt.groups) * chunks * candidates * e : 0));
+  flops.learned = 2 * (positions * (static_cast<double>(drt.encoder_layers) * encoder + 2 * e * key_inner + readers) +
+                       (landmarks ? static_cast<double>(drt.groups) * chunks * candidates * e : 0));
   if (drt.carry.in_training && landmarks) {
     flops.forward = 2 * static_cast<double>(drt.groups) * chunks * static_cast<double>(drt.carry.length) * e;
   }

@@ -320,6 +320,20 @@ std::vector<MechanismCase> cases() {
        .settings = {position + "alibi", window + "6", cache + "{kind: kv}", "model.layers=3",
                     "model.layer_overrides=[{layers: [1], attention: {shifted_share: 0.5}}]",
                     drt("chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}")}},
+      {"smoothed_with_z_loss",
+       {position + "rope", landmark("block: 3, in_loss: true"), "loss={z_weight: 0.01, label_smoothing: 0.1}"}},
+      {"muon", {position + "xl", cache + "{kind: kv, length: 4}", "model.embedding.tied=false", "optimizer.kind=muon"}},
+      {"layers_of_other_sizes",
+       {position + "rope", cache + "{kind: kv, length: 5}", "model.layers=3",
+        memory + "[{kind: knn, layers: [0, 1], carry: {length: 9}, top_k: 3}]",
+        "model.layer_overrides=[{layers: [1], heads: 3, key_heads: 1, head_size: 2, norm: {kind: layer}, mlp: {kind: "
+        "gelu, hidden: 5, bias: true}}, {layers: [-1], heads: 1, norm: {kind: rms_bias, placement: post}, mlp: {kind: "
+        "none}, position: {kind: xl}, attention: {softmax: {carry: {kind: hidden}}}}]"}},
+      {"layers_of_other_sizes_drt",
+       {position + "alibi", window + "6", "model.layers=4", "model.recompute=blocks",
+        "model.layer_overrides=[{layers: [0], heads: 1, head_size: 3, mlp: {kind: none}}, {layers: [-1], heads: 4, "
+        "head_size: 4, norm: {kind: layer, eps: 0.01}, mlp: {kind: relu, hidden: 3}}]",
+        drt("chunk: 3, top_k: 2, encoder_layers: 1, groups: 2, carry: {length: 40}")}},
       {"recompute_blocks", joined(joined(xl_hidden, kDropout), {"model.recompute=blocks"})},
       {"recompute_parts_memory",
        {position + "rope", cache + "{kind: kv, length: 5}", "model.recompute=attention",

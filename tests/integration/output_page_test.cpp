@@ -75,7 +75,8 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
   // Fields that a model with all mechanisms cannot have.
   ASSERT_EQ(tiny.train("predicted", {"schedule.steps=2", "model.position.kind=rope",
                                      "model.attention={kind: landmark, landmark: "
-                                     "{block: 4, in_loss: true}}"})
+                                     "{block: 4, in_loss: true}}",
+                                     "loss={z_weight: 0.01, label_smoothing: 0.1}"})
                 .code,
             0);
 

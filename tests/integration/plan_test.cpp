@@ -75,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
         PlanCase{"wide_vocabulary", {"model.position.kind=alibi", "data.vocabulary=30000", "data.rows=2"}},
         PlanCase{"recompute", {"model.position.kind=rope", "model.recompute=blocks", "data.rows=8"}},
         PlanCase{"vq", {"model.position.kind=xl", kVq}}, PlanCase{"knn", {"model.position.kind=rope", kKnn}},
+        PlanCase{"muon", {"model.position.kind=rope", "optimizer.kind=muon"}},
         PlanCase{"blocks_of_rows",
                  {"model.position.kind=none", "data.accumulate=2", "data.rows=8", "optimizer.kind=adafactor"}}),
     [](const auto& test) { return test.param.name; });

@@ -276,7 +276,7 @@ TEST_F(RankFailures, ANonFiniteLossOfOneRankStopsAllWithTheSameWords) {
 
 // ZeRO-1: what each rank keeps of the moments, by plan and by count.
 TEST_F(RankFailures, MomentsAreSharedOut) {
-  for (const char* optimizer : {"{kind: adamw}", "{kind: adafactor, momentum: 0.9}"}) {
+  for (const char* optimizer : {"{kind: adamw}", "{kind: adafactor, momentum: 0.9}", "{kind: muon}"}) {
     RunConfig config = mechanism_config({"run.precision=f32", "data.rows=4", "model.width=64", "model.layers=4",
                                          "data.vocabulary=300", std::string("optimizer=") + optimizer});
     const Machine machine = Machine::choose(config.run);

@@ -26,10 +26,10 @@ TEST(BadInput, TokenIdsBeyondTheVocabulary) {
   EXPECT_ERROR(ops::embedding(zeros({2, 2}), zeros({3, 2}), ids, 1), ErrorKind::data,
                "token id 3 is outside the vocabulary of 3");
   const Tensor mask = Tensor::from(std::vector<uint8_t>{1, 1}, {2});
-  EXPECT_ERROR(ops::cross_entropy(zeros({2}), {}, zeros({2, 3}), ids, mask, {}), ErrorKind::data,
+  EXPECT_ERROR(ops::cross_entropy(zeros({2}), {}, zeros({2, 3}), ids, mask, {}, {}), ErrorKind::data,
                "target 3 is outside the vocabulary of 3");
   const Tensor masked = Tensor::from(std::vector<uint8_t>{1, 0}, {2});
-  EXPECT_NO_THROW(ops::cross_entropy(zeros({2}), {}, zeros({2, 3}), ids, masked, {}));
+  EXPECT_NO_THROW(ops::cross_entropy(zeros({2}), {}, zeros({2, 3}), ids, masked, {}, {}));
 }
 
 TEST(BadInput, ShapesThatDoNotFit) {
@@ -121,7 +121,7 @@ TEST(BadInput, NanStaysNan) {
     x.data<float>()[where] = nan;
     const Tensor nll = zeros({2});
     ops::cross_entropy(nll, {}, x, Tensor::from(std::vector<int32_t>{1, 1}, {2}),
-                       Tensor::from(std::vector<uint8_t>{1, 1}, {2}), {});
+                       Tensor::from(std::vector<uint8_t>{1, 1}, {2}), {}, {});
     EXPECT_TRUE(std::isnan(nll.data<float>()[0])) << where;
     EXPECT_FALSE(std::isnan(nll.data<float>()[1])) << where;
     const Tensor y = zeros({2, kWidth});

@@ -79,7 +79,7 @@ TEST_F(CudaKernels, AddressesDoNotChangeABit) {
         {{logits, Tensor::zeros({6, 48}, dtype, kCuda)},
          [&](const std::vector<Tensor>& in) {
            const Tensor nll = Tensor::zeros({6}, DType::f32, kCuda);
-           ops::cross_entropy(nll, in[1], in[0], ids, mask, scalar(0.3));
+           ops::cross_entropy(nll, in[1], in[0], ids, mask, scalar(0.3), {});
            return std::vector<Tensor>{nll, in[1]};
          }},
         {{normal({4, 48}, dtype), x, normal({4, 48}, wide)},
@@ -131,7 +131,7 @@ TEST_F(CudaKernels, ThePlaceOfLogitsDoesNotChangeABit) {
       const Tensor nll = Tensor::zeros({2}, DType::f32, kCuda);
       const Tensor gradients = Tensor::zeros({2, stride}, DType::bf16, kCuda);
       ops::cross_entropy(nll, gradients.slice(1, 0, width), placed.slice(1, 0, width),
-                         integers({8196, static_cast<int32_t>(width) - 2}), mask, factor);
+                         integers({8196, static_cast<int32_t>(width) - 2}), mask, factor, {});
       results.push_back({nll, gradients});
     }
     for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(same_bits(results[0][i], results[1][i])) << width << ", " << i;
@@ -167,7 +167,7 @@ TEST_F(CudaKernels, TokensBeyondTheVocabularyBecomeNan) {
   const Tensor targets = integers({2, 3, -1, 1 << 30});
   const Tensor mask = Tensor::from(std::vector<uint8_t>{1, 1, 1, 0}, {4}, kCuda);
   const Tensor nll = Tensor::zeros({4}, DType::f32, kCuda);
-  ops::cross_entropy(nll, logits, logits, targets, mask, Tensor::from(std::vector<double>{1}, {1}, kCuda));
+  ops::cross_entropy(nll, logits, logits, targets, mask, Tensor::from(std::vector<double>{1}, {1}, kCuda), {});
   const std::vector<float> losses = nll.to_vector<float>();
   EXPECT_TRUE(std::isfinite(losses[0]));
   EXPECT_TRUE(std::isnan(losses[1]) && std::isnan(losses[2]));
@@ -194,7 +194,7 @@ TEST_F(CudaKernels, NanStaysNan) {
     const Tensor x = Tensor::from(values, {2, kWidth}, kCuda);
     const Tensor nll = Tensor::zeros({2}, DType::f32, kCuda);
     const Tensor mask = Tensor::from(std::vector<uint8_t>{1, 1}, {2}, kCuda);
-    ops::cross_entropy(nll, {}, x, integers({1, 1}), mask, {});
+    ops::cross_entropy(nll, {}, x, integers({1, 1}), mask, {}, {});
     EXPECT_TRUE(std::isnan(nll.to_vector<float>()[0])) << where;
     EXPECT_FALSE(std::isnan(nll.to_vector<float>()[1])) << where;
     const Tensor y = clone(x);

@@ -1,7 +1,6 @@
 // Embedding, cross-entropy, tables by distance, scales per head.
 #include <cmath>
 
-#include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/position.h"
@@ -55,69 +54,6 @@ void add_embedding(std::vector<OpCase>& cases, RandomTensors& random, int64_t vo
                      return Tensors{in[0]};
                    },
                    count,
-                   1,
-                   {0}});
-}
-
-void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_t rows, int64_t vocabulary,
-                       double std) {
-  const std::string size = std::to_string(rows) + "x" + std::to_string(vocabulary) + (std > 10 ? "_large" : "");
-  const auto log_sum = [=](const Tensor& logits, int64_t m) {
-    const double* x = values(logits) + m * vocabulary;
-    const double top = *std::max_element(x, x + vocabulary);
-    double sum = 0;
-    for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(x[v] - top);
-    return top + std::log(sum);
-  };
-  const auto losses = [=](const Tensors& in) {
-    const Tensor nll = Tensor::zeros({rows}, DType::f64);
-    for (int64_t m = 0; m < rows; ++m) {
-      if (in[2].data<uint8_t>()[m] == 0) continue;
-      values(nll)[m] = log_sum(in[0], m) - values(in[0])[m * vocabulary + id_at(in[1], m)];
-    }
-    return nll;
-  };
-  // The last one has the type of the gradient.
-  const Tensors inputs{random.normal({rows, vocabulary}, std), random.integers({rows}, 0, vocabulary),
-                       random.flags({rows}), random.normal({rows, vocabulary})};
-  cases.push_back({"cross_entropy",
-                   size,
-                   inputs,
-                   [=](const Tensors& in) {
-                     const Tensor nll = wide_beside(in[0], {rows});
-                     ops::cross_entropy(nll, {}, in[0], in[1], in[2], {});
-                     return Tensors{nll};
-                   },
-                   [=](const Tensors& in) { return Tensors{losses(in)}; },
-                   vocabulary,
-                   1,
-                   {0}});
-  cases.push_back({"cross_entropy",
-                   size + "_gradient",
-                   inputs,
-                   [=](const Tensors& in) {
-                     const Tensor nll = wide_beside(in[0], {rows});
-                     const Tensor again = wide_beside(in[0], {rows});
-                     const Tensor factor = f64_beside(in[0], {0.7});
-                     ops::cross_entropy(nll, in[3], in[0], in[1], in[2], factor);
-                     ops::cross_entropy(again, in[0], in[0], in[1], in[2], factor);
-                     return Tensors{nll, again, in[3], in[0]};
-                   },
-                   [=](const Tensors& in) {
-                     const Tensor out = like(in[0]);
-                     for (int64_t m = 0; m < rows; ++m) {
-                       if (in[2].data<uint8_t>()[m] == 0) continue;
-                       const double sum = log_sum(in[0], m);
-                       for (int64_t v = 0; v < vocabulary; ++v) {
-                         const int64_t i = m * vocabulary + v;
-                         values(out)[i] = 0.7 * (std::exp(values(in[0])[i] - sum) - (v == id_at(in[1], m) ? 1 : 0));
-                       }
-                     }
-                     const Tensor nll = losses(in);
-                     return Tensors{nll, nll, out, out};
-                   },
-                   // exp() turns the absolute error of a logit near 100 into a relative one.
-                   std > 10 ? vocabulary + 100 * 100 : vocabulary,
                    1,
                    {0}});
 }
@@ -270,14 +206,6 @@ void add_lookup_cases(std::vector<OpCase>& cases) {
   add_embedding(cases, absent, 1, 3, 70, -40);  // nearly all, in long runs
   add_embedding(cases, absent, 7, 129, 301, -3);
   add_embedding(cases, absent, 5, 8, 1, -1);
-  add_cross_entropy(cases, random, 1, 1, 1);
-  add_cross_entropy(cases, random, 7, 13, 2);
-  add_cross_entropy(cases, random, 0, 3, 1);
-  add_cross_entropy(cases, random, 5, 7, 100);
-  add_cross_entropy(cases, random, 67, 523, 3);
-  add_cross_entropy(cases, random, 2, 9008, 3);  // a row that a block of a GPU has in shared memory
-  add_cross_entropy(cases, random, 3, 2056, 5);
-  add_cross_entropy(cases, random, 2, 8201, 5);
   add_tables(cases, random);
   add_scale_heads(cases, random);
 }

@@ -25,7 +25,7 @@ OpCase& push(std::vector<OpCase>& cases, OpCase made, OneOutput composition, int
 
 // The negative log-likelihood of the targets with mask 1, from all logits at once: f64 [1].
 Variable composed_cross_entropy(Tape& t, const Variable& hidden, const Variable& weight, const Variable& bias,
-                                const Tensor& targets, const Tensor& mask) {
+                                const Tensor& targets, const Tensor& mask, const CrossEntropyExtras& extras = {}) {
   const int64_t count = targets.numel();
   const int64_t vocabulary = weight.dim(0);
   Variable logits = matmul(t, reshape(t, hidden, {count, hidden.dim(-1)}), weight, {.transpose_b = true});
@@ -36,8 +36,14 @@ Variable composed_cross_entropy(Tape& t, const Variable& hidden, const Variable&
   }
   const Variable of_targets =
       gather_rows(t, reshape(t, logits, {count * vocabulary, 1}), Tensor::from(places, {count}));
-  const Variable nll = subtract(t, log_sum_exp(t, logits), reshape(t, of_targets, {count}));
-  return sum(t, select(t, mask, nll, {}), 0, true);
+  const Variable log_sum = log_sum_exp(t, logits);
+  Variable loss = subtract(t, log_sum, reshape(t, of_targets, {count}));
+  if (extras.any()) {
+    const Variable uniform = subtract(t, log_sum, mean(t, logits, -1));
+    loss = add(t, scale(t, loss, 1 - extras.smoothing), scale(t, uniform, extras.smoothing));
+    loss = add(t, loss, scale(t, multiply(t, log_sum, log_sum), extras.log_sum_weight));
+  }
+  return sum(t, select(t, mask, loss, {}), 0, true);
 }
 
 }  // namespace
@@ -92,6 +98,21 @@ void add_lookup_function_cases(std::vector<OpCase>& cases) {
     made.wide = {2};
     made.amplification = 8;
   }
+  const CrossEntropyExtras extras{.smoothing = 0.2, .log_sum_weight = 0.05};
+  OpCase& with_extras = push(
+      cases,
+      function_case(
+          "projection_cross_entropy", "smoothed_with_z_loss",
+          {r.normal({2, 3, 5}), r.normal({7, 5}), r.normal({7}), targets, mask},
+          [extras](Tape& t, const Inputs& x) {
+            return projection_cross_entropy(t, x[0], x[1], x[2], x[3].value(), x[4].value(), 1.0, 15, extras).sum;
+          }),
+      [extras](Tape& t, const Inputs& x) {
+        return composed_cross_entropy(t, x[0], x[1], x[2], x[3].value(), x[4].value(), extras);
+      },
+      42);
+  with_extras.wide = {2};
+  with_extras.amplification = 8;
   push(
       cases,
       function_case("projection_cross_entropy", "tied_embedding",

@@ -224,6 +224,8 @@ const std::vector<OpCase>& op_cases() {
     add_reduction_cases(all);
     add_norm_cases(all);
     add_lookup_cases(all);
+    add_cross_entropy_cases(all);
+    add_muon_cases(all);
     add_optimizer_cases(all);
     add_ring_cases(all);
     add_rotary_cases(all);

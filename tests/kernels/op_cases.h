@@ -72,6 +72,8 @@ void add_activation_cases(std::vector<OpCase>& cases);
 void add_reduction_cases(std::vector<OpCase>& cases);
 void add_norm_cases(std::vector<OpCase>& cases);
 void add_lookup_cases(std::vector<OpCase>& cases);
+void add_cross_entropy_cases(std::vector<OpCase>& cases);
+void add_muon_cases(std::vector<OpCase>& cases);
 void add_optimizer_cases(std::vector<OpCase>& cases);
 void add_ring_cases(std::vector<OpCase>& cases);
 void add_rotary_cases(std::vector<OpCase>& cases);

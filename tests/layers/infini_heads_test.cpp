@@ -176,7 +176,7 @@ struct Model {
         options(config.attention.mechanism.options.get<InfiniConfig>()) {}
 
   InfiniHeads heads(const Scope& scope) const {
-    const LayerConfig layer{config.position, config.attention};
+    const LayerConfig layer = config.common_layer();
     return {scope, Place{config, layer, config.attention.mechanism.options}, std::make_shared<PositionTables>()};
   }
 };

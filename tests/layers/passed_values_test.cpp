@@ -99,11 +99,12 @@ class Reads final : public Part {
 
 SubLayerSpec leaving(int64_t width) {
   return {"leaving", Recompute::attention,
-          [width](const Scope& scope) { return std::make_unique<Leaves>(scope, width); }};
+          [width](const Scope& scope, const ModelConfig&) { return std::make_unique<Leaves>(scope, width); }};
 }
 SubLayerSpec reading(const std::string& name, int64_t width, const std::string& path) {
-  return {name, Recompute::attention,
-          [width, path](const Scope& scope) { return std::make_unique<Reads>(scope, width, path); }};
+  return {name, Recompute::attention, [width, path](const Scope& scope, const ModelConfig&) {
+            return std::make_unique<Reads>(scope, width, path);
+          }};
 }
 
 struct TwoBlocks {

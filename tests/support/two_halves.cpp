@@ -105,7 +105,7 @@ class TwoHalves final : public Stack {
     const TwoHalvesConfig& config = options(place);
     const LogGroupId chunks = scope.state_logs("chunks", config.length, {.grain = positions_, .place = config.place});
     log_ = scope.state_log(chunks, "means", {place.model.width});
-    const auto make = [&](const Scope& part) {
+    const auto make = [&](const Scope& part, const ModelConfig&) {
       return std::make_unique<ChunkReader>(part, place.model, scope.path(), positions_);
     };
     upper_ = make_blocks(scope.root(), place.model, place.model.layers / 2, place.model.layers,

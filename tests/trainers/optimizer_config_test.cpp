@@ -23,17 +23,22 @@ std::string error_of(const std::string& text) {
 TEST(OptimizerConfig, KeysOfAnotherKindAreRefused) {
   const std::pair<const char*, const char*> faults[] = {
       {"optimizer: {kind: adafactor, betas: [0.8, 0.95]}",
-       "run.yaml:1:30: optimizer.betas: means nothing here: only optimizer.kind adamw has it; leave it out"},
+       "run.yaml:1:30: optimizer.betas: means nothing here: only optimizer.kind adamw and muon have it; leave it out"},
       {"optimizer: {kind: adafactor, eps: 1e-7}", "optimizer.eps: means nothing here"},
       {"optimizer: {betas: [0.8, 0.95], kind: adafactor}", "optimizer.betas: means nothing here"},  // in any order
-      {"optimizer: {momentum: 0.9}", "optimizer.momentum: means nothing here: only optimizer.kind adafactor has it"},
+      {"optimizer: {momentum: 0.9}",
+       "optimizer.momentum: means nothing here: only optimizer.kind adafactor and muon have it"},
+      {"optimizer: {nesterov: false}", "optimizer.nesterov: means nothing here: only optimizer.kind muon has it"},
+      {"optimizer: {kind: adafactor, ns_steps: 4}", "optimizer.ns_steps: means nothing here"},
+      {"optimizer: {kind: muon, ns_steps: 0}", "optimizer.ns_steps"},
+      {"optimizer: {kind: muon, eps1: 1e-20}", "optimizer.eps1: means nothing here"},
       {"optimizer: {update_clip: 2}", "optimizer.update_clip: means nothing here"},
       {"optimizer: {kind: adafactor, eps2: 1e-2}", "optimizer.parameter_scale is false"},
       {"optimizer: {kind: adafactor, relative_step: true, lr: 2e-3}", "optimizer.relative_step sets the learning rate"},
       {"optimizer: {kind: adafactor, relative_step: true}", "schedule.kind: optimizer.relative_step has its own"},
       {"optimizer: {ema: {evaluate: true}}", "optimizer.ema.evaluate: means nothing here: optimizer.ema.decay is none"},
       {"optimizer: {ema: {decay: 1}}", "optimizer.ema.decay: must be above 0"},
-      {"optimizer: {kind: sgd}", "one of adamw, adafactor"},
+      {"optimizer: {kind: sgd}", "one of adamw, adafactor, muon"},
   };
   for (const auto& [text, message] : faults) {
     EXPECT_NE(error_of(text).find(message), std::string::npos) << text << "\n" << error_of(text);

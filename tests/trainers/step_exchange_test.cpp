@@ -194,7 +194,7 @@ TEST(StepExchange, ARunSaysHowLongItWaits) {
 
 TEST(StepExchange, PartsOfABucketFillIt) {
   const TinyRun tiny;
-  for (const std::string kind : {"adamw", "adafactor"}) {
+  for (const std::string kind : {"adamw", "adafactor", "muon"}) {
     const StepExchanges exchanges(load_config<RunConfig>(tiny.config(), {"optimizer.kind=" + kind}));
     EXPECT_EQ(exchanges.of(1).collectives(), 0);
     int64_t arena = 0;

@@ -16,7 +16,7 @@ namespace {
 struct RankMoments {
   RankMoments(const OptimizerConfig& config, const RankPlace& place, bool filled) {
     load_backends();
-    store.parameter("matrix", {70, 30}, Initializer::constant(0), true);
+    store.parameter("matrix", {70, 30}, Initializer::constant(0), true, 2);
     store.parameter("other", {33, 17}, Initializer::constant(0), true);
     store.parameter("gain", {30}, Initializer::constant(0), false);
     store.allocate(DType::f32, kCpu, 1);
@@ -75,7 +75,7 @@ class StoredMoments : public ::testing::Test {
 };
 
 TEST_F(StoredMoments, AnyNumberOfRanksReadsWhatAnyOtherSaved) {
-  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::adafactor}) {
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::adafactor, OptimizerKind::muon}) {
     for (const int before : {1, 2, 3, 5}) {
       const CheckpointReader reader = CheckpointReader::open(write(saved(kind, before)));
       for (const int after : {1, 2, 4, 7}) {

@@ -80,14 +80,6 @@ class Adafactor : public Optimizer {
   }
 
  private:
-  // Returns whether this rank has the parameter; parts end at parameters.
-  static bool holds(const std::vector<ArenaRange>& ranges, const ParameterStore::Entry& entry) {
-    for (const ArenaRange& range : ranges) {
-      if (range.begin <= entry.offset && entry.offset < range.end) return true;
-    }
-    return false;
-  }
-
   struct Moments {
     size_t entry;   // index in the store
     Tensor row;     // [rows] for a matrix, [N] for a vector

@@ -57,15 +57,21 @@ std::vector<KeptRange> kept_ranges(const std::vector<Range>& ranges, const std::
   return kept;
 }
 
+int64_t elements(const std::vector<ArenaRange>& parts) {
+  int64_t total = 0;
+  for (const ArenaRange& part : parts) total += part.size();
+  return total;
+}
+
 class AdamW : public Optimizer {
  public:
-  AdamW(const ParameterStore& store, const ParameterParts& parts, const OptimizerConfig& config)
+  AdamW(const ParameterStore& store, const std::vector<ArenaRange>& parts, const OptimizerConfig& config)
       : store_(store),
         parts_(parts),
         config_(config),
-        ranges_(kept_ranges(ranges_of(store, config), parts.mine())),
-        first_(Tensor::zeros({parts.elements()}, store.values().dtype(), store.values().device())),
-        second_(Tensor::zeros({parts.elements()}, store.values().dtype(), store.values().device())) {}
+        ranges_(kept_ranges(ranges_of(store, config), parts)),
+        first_(Tensor::zeros({elements(parts)}, store.values().dtype(), store.values().device())),
+        second_(Tensor::zeros({elements(parts)}, store.values().dtype(), store.values().device())) {}
 
   void update(int64_t update, double learning_rate, const Tensor& control) override {
     for (const auto& [range, kept] : ranges_) {
@@ -90,7 +96,7 @@ class AdamW : public Optimizer {
     for (const ParameterStore::Entry& entry : store_.entries()) {
       const int64_t end = entry.offset + entry.shape.numel();
       int64_t before = 0;
-      for (const ArenaRange& part : parts_.mine()) {
+      for (const ArenaRange& part : parts_) {
         const int64_t from = std::max(part.begin, entry.offset);
         const int64_t to = std::min(part.end, end);
         if (from < to) {
@@ -113,7 +119,7 @@ class AdamW : public Optimizer {
   }
 
   const ParameterStore& store_;
-  const ParameterParts& parts_;
+  std::vector<ArenaRange> parts_;
   OptimizerConfig config_;
   std::vector<KeptRange> ranges_;
   Tensor first_;
@@ -122,7 +128,7 @@ class AdamW : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const ParameterParts& parts,
+std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const std::vector<ArenaRange>& parts,
                                       const OptimizerConfig& config) {
   return std::make_unique<AdamW>(store, parts, config);
 }

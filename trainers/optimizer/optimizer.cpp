@@ -36,9 +36,11 @@ std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const Par
   if (fault) fail(ErrorKind::config, "optimizer.{}: {}", fault->key, fault->message);
   switch (config.kind) {
     case OptimizerKind::adamw:
-      return make_adamw(store, parts, config);
+      return make_adamw(store, parts.mine(), config);
     case OptimizerKind::adafactor:
       return make_adafactor(store, parts, config);
+    case OptimizerKind::muon:
+      return make_muon(store, parts, config);
   }
   fail(ErrorKind::internal, "optimizer.kind: {} has no implementation", static_cast<int>(config.kind));
 }

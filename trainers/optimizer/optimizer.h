@@ -47,10 +47,13 @@ ParameterParts::Cut cut_of(const OptimizerConfig& config);
 // The store must be allocated; store and parts must outlive the optimizer.
 std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const ParameterParts& parts,
                                           const OptimizerConfig& config);
-std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const ParameterParts& parts,
+// parts: the ranges of the arena that it updates, in order.
+std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const std::vector<ArenaRange>& parts,
                                       const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_adafactor(const ParameterStore& store, const ParameterParts& parts,
                                           const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_muon(const ParameterStore& store, const ParameterParts& parts,
+                                     const OptimizerConfig& config);
 
 // Returns the peak learning rate that the schedule scales: optimizer.lr, or the rate that relative_step gives for an
 // update.

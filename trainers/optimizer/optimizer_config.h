@@ -5,15 +5,18 @@
 
 namespace quire {
 
-enum class OptimizerKind { adamw, adafactor };
+enum class OptimizerKind { adamw, adafactor, muon };
 
 template <>
 struct EnumNames<OptimizerKind> {
   static constexpr auto value = std::to_array<std::pair<OptimizerKind, std::string_view>>(
-      {{OptimizerKind::adamw, "adamw"}, {OptimizerKind::adafactor, "adafactor"}});
+      {{OptimizerKind::adamw, "adamw"}, {OptimizerKind::adafactor, "adafactor"}, {OptimizerKind::muon, "muon"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"two moments per weight (Loshchilov and Hutter 2019)",
-       "second moments of a matrix as one number per row and per column (Shazeer and Stern 2018)"});
+       "second moments of a matrix as one number per row and per column (Shazeer and Stern 2018)",
+       "the momentum of a matrix is made orthogonal, and scaled so that lr and weight_decay of adamw carry over "
+       "(Jordan "
+       "et al. 2024, Liu et al. 2025); adamw updates embeddings, the projection to the vocabulary, gains and biases"});
 };
 
 // The parameters whose dotted names match, and the settings that differ for them.
@@ -67,6 +70,8 @@ struct OptimizerConfig {
   std::vector<double> betas{0.9, 0.95};
   double eps = 1e-8;
   std::optional<double> momentum;
+  bool nesterov = true;
+  int64_t ns_steps = 5;
   double decay_exponent = 0.8;
   double eps1 = 1e-30;
   double update_clip = 1.0;
@@ -82,8 +87,10 @@ struct OptimizerConfig {
   void fields(Visitor& v) {
     v.field("kind", kind, {.help = "kind of optimizer"});
     // These keys come after `kind`, because their meaning depends on it.
-    const std::string_view adamw = kind == OptimizerKind::adamw ? "" : "only optimizer.kind adamw has it";
-    const std::string_view adafactor = kind == OptimizerKind::adafactor ? "" : "only optimizer.kind adafactor has it";
+    const bool is_adafactor = kind == OptimizerKind::adafactor, is_muon = kind == OptimizerKind::muon;
+    const std::string_view adamw = is_adafactor ? "only optimizer.kind adamw and muon have it" : "";
+    const std::string_view adafactor = is_adafactor ? "" : "only optimizer.kind adafactor has it";
+    const std::string_view muon = is_muon ? "" : "only optimizer.kind muon has it";
     v.field("relative_step", relative_step,
             {.help = "the peak learning rate is min(0.01, 1 / sqrt(number of updates)) (adafactor)",
              .inapplicable = adafactor});
@@ -94,18 +101,31 @@ struct OptimizerConfig {
              .meant = "learning_rate max_lr peak_lr",
              .inapplicable = relative_step ? "optimizer.relative_step sets the learning rate" : ""});
     v.field("betas", betas,
-            {.help = "decay rates of the two moments (adamw)", .min = 0, .max = 0.999999, .inapplicable = adamw});
+            {.help = "decay rates of the two moments (adamw, and what it updates beside muon)",
+             .min = 0,
+             .max = 0.999999,
+             .inapplicable = adamw});
     v.field("eps", eps,
-            {.help = "number that is added to the root of the second moment (adamw)",
+            {.help = "number that is added to the root of the second moment (adamw, muon)",
              .min = 0,
              .min_exclusive = true,
              .inapplicable = adamw});
     v.field("momentum", momentum,
-            {.help = "decay rate of a moving average of the updates; none: no such average (adafactor)",
+            {.help = "decay rate of a moving average of the updates (adafactor; none: no such average), or of a sum of "
+                     "the gradients (muon; none: 0.95)",
              .min = 0,
              .max = 0.999999,
              .min_exclusive = true,
-             .inapplicable = adafactor});
+             .inapplicable = is_adafactor || is_muon ? "" : "only optimizer.kind adafactor and muon have it"});
+    v.field("nesterov", nesterov,
+            {.help = "the gradient is added to the momentum once more, as if the step were already made (muon)",
+             .inapplicable = muon});
+    v.field("ns_steps", ns_steps,
+            {.help = "number of Newton-Schulz steps that make a matrix orthogonal (muon)",
+             .unit = "steps",
+             .min = 1,
+             .max = 20,
+             .inapplicable = muon});
     v.field("decay_exponent", decay_exponent,
             {.help = "the n-th update keeps the share 1 - n^-decay_exponent of the second moment (adafactor)",
              .min = 0,

@@ -37,6 +37,11 @@ PartBounds equal_bounds(int64_t size, int64_t ranks) {
 
 }  // namespace
 
+bool holds(const std::vector<ArenaRange>& ranges, const ParameterStore::Entry& entry) {
+  const auto has = [&](const ArenaRange& range) { return range.begin <= entry.offset && entry.offset < range.end; };
+  return std::any_of(ranges.begin(), ranges.end(), has);
+}
+
 int64_t ParameterParts::bucket_elements(int64_t arena) {
   return std::clamp(arena / 16, kSmallestBucket, kLargestBucket);
 }

@@ -24,6 +24,9 @@ struct ArenaRange {
   bool operator==(const ArenaRange&) const = default;
 };
 
+// Returns whether a parameter begins in one of the ranges: whether a rank has it, where parts end at parameters.
+bool holds(const std::vector<ArenaRange>& ranges, const ParameterStore::Entry& entry);
+
 class ParameterParts {
  public:
   // Selects where the parts of a bucket may end: an optimizer that works on whole matrices needs each of them on one

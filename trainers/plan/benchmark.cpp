@@ -78,9 +78,12 @@ int64_t max_resident_bytes() {
 double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence) {
   const auto e = static_cast<double>(model.width);
   const auto tokens = static_cast<double>(rows * subsequence);
-  const double matrices = model.mlp.kind == MlpKind::none ? 0 : model.mlp.kind == MlpKind::swiglu ? 3 : 2;
-  const double mlp = matrices * e * static_cast<double>(model.mlp.hidden);
-  const double forward = tokens * 2 * (e * static_cast<double>(vocabulary) + static_cast<double>(model.layers) * mlp);
+  double mlp = 0;  // weights of the feed-forward layers
+  for (const LayerConfig& layer : model.layer_configs()) {
+    const double matrices = layer.mlp.kind == MlpKind::none ? 0 : layer.mlp.kind == MlpKind::swiglu ? 3 : 2;
+    mlp += matrices * e * static_cast<double>(layer.mlp.hidden);
+  }
+  const double forward = tokens * 2 * (e * static_cast<double>(vocabulary) + mlp);
   const StepFlops mechanisms = flops_of(model, {rows, subsequence});
   return 3 * (forward + mechanisms.learned) + mechanisms.forward;
 }

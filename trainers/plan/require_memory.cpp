@@ -24,7 +24,7 @@ std::vector<MemoryClass> memory_classes(const Plan& plan, const RunConfig& confi
       {"weights", plan.weights, "fewer model.layers or a smaller model.width"},
       {"gradients", plan.gradients, "fewer model.layers or a smaller model.width"},
       {"moments", plan.moments,
-       config.optimizer.kind == OptimizerKind::adamw ? "optimizer.kind: adafactor" : "a smaller model"},
+       config.optimizer.kind != OptimizerKind::adafactor ? "optimizer.kind: adafactor" : "a smaller model"},
       {"average", plan.average, "no optimizer.ema"},
       {"state", plan.state, "shorter caches and memories, or fewer data.rows"},
       {"activations", plan.activations + plan.free_blocks, (whole ? "model.recompute: blocks, or " : "") + activations},

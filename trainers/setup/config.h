@@ -1,6 +1,7 @@
 // The configuration of a run: one YAML file.
 #pragma once
 
+#include "autograd/functions/embedding.h"
 #include "core/config/config.h"
 #include "data/data_config.h"
 #include "layers/config/model_config.h"
@@ -156,6 +157,30 @@ struct LogConfig {
   }
 };
 
+// Terms that training steps add to the loss of the targets. They change no figure that is called loss.
+struct LossConfig {
+  double z_weight = 0;
+  double label_smoothing = 0;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field(
+        "z_weight", z_weight,
+        {.help = "weight of the z-loss, the mean over targets of the square of log(sum(exp(logits))), which keeps "
+                 "logits small (PaLM has 1e-4). Training alone has it; metrics report it as z_loss, without the weight",
+         .min = 0,
+         .max = 1000,
+         .resumable = true});
+    v.field("label_smoothing", label_smoothing,
+            {.help = "share of every target that is spread evenly over all ids of the projection to the vocabulary. "
+                     "Training alone has it; metrics report the mean loss against equal probabilities as uniform_nll",
+             .min = 0,
+             .max = 0.999,
+             .resumable = true});
+  }
+  CrossEntropyExtras extras() const { return {.smoothing = label_smoothing, .log_sum_weight = z_weight}; }
+};
+
 struct InitConfig {
   std::optional<std::string> from;
   std::vector<std::string> missing;
@@ -182,6 +207,7 @@ struct RunConfig {
   DataConfig data;
   ModelConfig model;
   InitConfig init;
+  LossConfig loss;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EvaluateConfig evaluate;
@@ -195,6 +221,7 @@ struct RunConfig {
     v.section("data", data, "what is read, and how it is cut");
     v.section("model", model, "the network");
     v.section("init", init, "weights to begin with");
+    v.section("loss", loss, "what training steps add to the loss");
     v.section("optimizer", optimizer, "how weights are updated");
     v.section("schedule", schedule, "learning rate over the run");
     v.section("evaluate", evaluate, "evaluation during training");

@@ -89,7 +89,8 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .attention = &training.attention,
                           .telemetry = telemetry,
                           .loss_seeds = {seeds.begin() + 1, seeds.end()},
-                          .nll_seed = seeds[0]};
+                          .nll_seed = seeds[0],
+                          .extras = config.loss.extras()};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);
     if (training.reducer && ranks.size() > 1 && block + 1 == blocks) training.reducer->watch(tape, ranks);

@@ -4,7 +4,7 @@ namespace quire {
 
 StepCounts begin_step(LanguageModel& model, const RunConfig& config, const Batch& batch, int64_t step, int64_t update) {
   StepCounts result;
-  for (const auto& [name, count] : model.loss_counts(batch)) {
+  for (const auto& [name, count] : model.loss_counts(batch, config.loss.extras())) {
     result.names.push_back(name);
     result.counts.push_back(static_cast<double>(count));
   }

@@ -65,10 +65,14 @@ struct RowTeam {
       __syncthreads();
     }
     total.raise(top);
+    total.sum = sum(total.sum, of_warps);
+  }
+  template <typename W>
+  __device__ static W sum(W value, W* of_warps) {
     if constexpr (kTeam > kWarp) {
-      total.sum = block_sum(total.sum, of_warps);
+      return block_sum(value, of_warps);
     } else {
-      total.sum = warp_sum(total.sum);
+      return warp_sum(value);
     }
   }
 };
@@ -81,6 +85,9 @@ struct CrossEntropyOperands {
   const int32_t* targets;
   const uint8_t* mask;
   const double* factor;
+  Wide<From>* log_sums;  // or null
+  Wide<From>* uniform;   // or null
+  Wide<From> smoothing, log_sum_weight;
   int64_t rows, width, stride, dstride;
   bool aligned;
 };
@@ -111,20 +118,32 @@ __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel
     x = copied;
   }
   SumOfExponentials<W> total;
+  W plain = 0;  // sum of the logits, for `uniform`
   for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
     const Pack<From, kPack> pack = load_part<kPack>(x + v, in.width - v, in.aligned);
     W values[kPack];
 #pragma unroll
     for (int k = 0; k < kPack; ++k) values[k] = wide(pack.value[k]);
     total.add(values);
+    if (in.uniform == nullptr) continue;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) plain += v + k < in.width ? values[k] : W{0};
   }
   RowTeam<kTeam>::join(total, of_warps);
   const W log_sum = total.top + std::log(total.sum);
+  if (in.uniform != nullptr) {
+    const W sum = RowTeam<kTeam>::sum(plain, of_warps);
+    if (lane == 0) in.uniform[row] = counted ? log_sum - sum / static_cast<W>(in.width) : W{0};
+  }
   if (lane == 0) in.nll[row] = counted ? log_sum - of_target : W{0};
+  if (lane == 0 && in.log_sums != nullptr) in.log_sums[row] = counted ? log_sum : W{0};
   if (in.dlogits == nullptr) return;
   __syncwarp();  // what another lane's gradient overwrites has been read
 
   const W weight = counted ? static_cast<W>(*in.factor) : W{0};
+  const W of_sum = weight * (1 + 2 * in.log_sum_weight * log_sum);
+  const W of_hit = weight * (1 - in.smoothing);  // at the target
+  const W of_all = weight * (in.smoothing / static_cast<W>(in.width));
   To* const dx = in.dlogits + row * in.dstride;
   for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
     // A row that does not count has gradient 0 even where its logits are NaN or inf.
@@ -133,8 +152,8 @@ __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel
       const Pack<From, kPack> from = load_part<kPack>(x + v, in.width - v, in.aligned);
 #pragma unroll
       for (int k = 0; k < kPack; ++k) {
-        W value = weight * std::exp(wide(from.value[k]) - log_sum);
-        if (v + k == target) value -= weight;
+        W value = of_sum * std::exp(wide(from.value[k]) - log_sum) - of_all;
+        if (v + k == target) value -= of_hit;
         to.value[k] = static_cast<To>(value);
       }
     }
@@ -151,7 +170,7 @@ __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel
 
 template <typename To, typename From>
 void run(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets, const Tensor& mask,
-         const Tensor& factor) {
+         const Tensor& factor, const ops::CrossEntropyTerms& terms) {
   const bool has_gradient = dlogits.defined();
   const CrossEntropyOperands<To, From> operands{
       nll.data<Wide<From>>(),
@@ -160,6 +179,10 @@ void run(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const T
       targets.data<int32_t>(),
       mask.data<uint8_t>(),
       has_gradient ? factor.data<double>() : nullptr,
+      terms.log_sum.defined() ? terms.log_sum.data<Wide<From>>() : nullptr,
+      terms.uniform.defined() ? terms.uniform.data<Wide<From>>() : nullptr,
+      static_cast<Wide<From>>(terms.smoothing),
+      static_cast<Wide<From>>(terms.log_sum_weight),
       logits.dim(0),
       logits.dim(1),
       logits.stride(0),
@@ -192,15 +215,15 @@ void run(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const T
 }
 
 void cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets,
-                   const Tensor& mask, const Tensor& factor) {
-  check_cross_entropy(nll, dlogits, logits, targets, mask, factor);
+                   const Tensor& mask, const Tensor& factor, const ops::CrossEntropyTerms& terms) {
+  check_cross_entropy(nll, dlogits, logits, targets, mask, factor, terms);
   if (dlogits.defined() && logits.dtype() == DType::f32 && dlogits.dtype() == DType::bf16) {
-    run<bfloat16, float>(nll, dlogits, logits, targets, mask, factor);
+    run<bfloat16, float>(nll, dlogits, logits, targets, mask, factor, terms);
     return;
   }
   dispatch(logits.dtype(), [&](auto type) {
     using T = decltype(type);
-    run<T, T>(nll, dlogits, logits, targets, mask, factor);
+    run<T, T>(nll, dlogits, logits, targets, mask, factor, terms);
   });
 }
 
