@@ -83,10 +83,10 @@ FeedbackStack::FeedbackStack(const Scope& scope, const ModelConfig& model)
     const auto index = static_cast<int64_t>(i);
     const Scope tail = scope.child("tails", index);
     const FeedbackLayer::Keys before{tail.leaves_value("keys"), tail.leaves_value("values")};
-    const auto make = [&](const Scope& part) {
+    const auto make = [&](const Scope& part, const ModelConfig& of_layer) {
       for (const char* name : {".visible", ".list", ".keys", ".values"}) part.reads_value(scope.path() + name);
       for (const char* name : {".keys", ".values"}) part.reads_value(tail.path() + name);
-      const Place place{model, layers[i], layers[i].attention.mechanism.options, index};
+      const Place place{of_layer, layers[i], layers[i].attention.mechanism.options, index};
       auto layer = std::make_unique<FeedbackLayer>(part, place, tables, i == owner_, step_, before, hooks_);
       layers_.push_back(layer.get());
       return layer;

@@ -26,6 +26,13 @@ bool all_layers_have(const ModelConfig& model, const BlockRecurrentConfig& optio
   });
 }
 
+bool all_layers_have_heads_of(const ModelConfig& model, const LayerConfig& one) {
+  const std::vector<LayerConfig> layers = model.layer_configs();
+  return std::ranges::all_of(layers, [&](const LayerConfig& layer) {
+    return layer.heads == one.heads && model.as_seen_by(layer).size_of_head() == model.as_seen_by(one).size_of_head();
+  });
+}
+
 constexpr CompositionRule kRecurrentRules[] = {
     {"key_heads", "block_recurrent has keys for every head; leave key_heads out",
      [](const Place& p) { return p.model.heads_of_keys() != p.model.heads; }},
@@ -44,6 +51,8 @@ constexpr CompositionRule kRecurrentRules[] = {
        const BlockRecurrentConfig& options = recurrent_options(p);
        return options.feedback && !all_layers_have(p.model, options, p.layer.attention.mechanism.kind);
      }},
+    {"heads", "with block_recurrent.feedback all layers read the states of one; give every layer the same heads",
+     [](const Place& p) { return recurrent_options(p).feedback && !all_layers_have_heads_of(p.model, p.layer); }},
     {"attention.shifted_share", "layers that read window after window have no token before the window; use 0",
      [](const Place& p) { return recurrent_options(p).feedback && p.layer.attention.shifted_share > 0; }},
     {"stack.kind", "block_recurrent.feedback runs all layers itself; use the default",
