@@ -69,6 +69,38 @@ TEST(EvalProgram, ReadsTheDocumentsThatAreNamed) {
   EXPECT_NE(run_quire({"eval", run, "--document", "quite another"}).err.find("prints their names"), std::string::npos);
 }
 
+// Several splits make one list, whose entries are those of the splits alone.
+TEST(EvalProgram, EvaluatesSeveralSplits) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);
+  const std::string run = (tiny / "run").string();
+  const auto eval = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"eval", run, "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = run_quire(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::ordered_json::parse(result.out);
+  };
+  auto both = eval({"--split", "train", "--split", "valid"});
+  ASSERT_EQ(both["evaluations"].size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    auto alone = eval({"--split", i == 0 ? "train" : "valid"});
+    alone.erase("seconds");
+    both["evaluations"][i].erase("seconds");
+    EXPECT_EQ(both["evaluations"][i], alone);
+  }
+  EXPECT_EQ(eval({"evaluate.split=[valid, train]"})["evaluations"][0]["nll"], both["evaluations"][1]["nll"]);
+  const ProgramResult text = run_quire({"eval", run, "--split", "train", "--split", "valid", "--documents"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("token perplexity"), std::string::npos) << text.out;
+  EXPECT_LT(text.out.find("\n  train "), text.out.find("\n  valid ")) << text.out;
+  const std::string losses = (tiny / "losses.h5").string();
+  EXPECT_EQ(run_quire({"eval", run, "--split", "train", "--split", "valid", "--losses", losses}).code, 2);
+  const ProgramResult twice = run_quire({"eval", run, "--split", "valid", "--split", "valid"});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_NE(twice.err.find("--split valid: is given twice"), std::string::npos) << twice.err;
+}
+
 TEST(EvalProgram, ChoosesTheAverageOfTheWeights) {
   const TinyRun tiny;
   const std::vector<std::string> options{"schedule.steps=6", "evaluate.every=6", "optimizer.ema.decay=0.9"};

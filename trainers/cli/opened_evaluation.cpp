@@ -51,6 +51,14 @@ bool differ_in_results(const RunConfig& one, const RunConfig& other) {
   });
 }
 
+void require_different(const std::vector<std::string>& splits) {
+  for (auto split = splits.begin(); split != splits.end(); ++split) {
+    if (std::find(splits.begin(), split, *split) != split) {
+      fail(ErrorKind::config, "--split {}: is given twice", *split);
+    }
+  }
+}
+
 // Opens corpus and model of a checkpoint that may vanish meanwhile, since its run goes on (use_checkpoint).
 void open_checkpoint_of(const std::filesystem::path& path, const EvaluationRequest& request, Ranks& ranks,
                         OpenedEvaluation& opened) {
@@ -58,14 +66,15 @@ void open_checkpoint_of(const std::filesystem::path& path, const EvaluationReque
   RunConfig own;
   RunConfig chosen;
   ranks.on_all([&] {
+    require_different(request.splits);
     reader = open_checkpoint(path);
     const RunConfig trained = checkpoint_config(*reader);
     own = evaluation_config(trained);
     chosen = evaluation_config(trained, request.overrides, kBesideResults);
   });
   if (!request.corpus.empty()) chosen.data.corpus = request.corpus;
-  opened.split = request.split.empty() ? chosen.evaluate.split : request.split;
-  opened.corpus = open_corpus_on_ranks(chosen.data.corpus, chosen.data.verify, {opened.split}, ranks);
+  const std::vector<std::string>& splits = request.splits.empty() ? chosen.evaluate.split.names : request.splits;
+  opened.corpus = open_corpus_on_ranks(chosen.data.corpus, chosen.data.verify, splits, ranks);
   ranks.on_all([&] {
     const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(*reader);
     if (opened.corpus->tokenizer().serialise() != tokenizer->serialise()) {
@@ -73,14 +82,18 @@ void open_checkpoint_of(const std::filesystem::path& path, const EvaluationReque
            "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
            chosen.data.corpus, opened.corpus->tokenizer().kind(), tokenizer->kind());
     }
-    opened.only = numbers_of(request.documents, opened.corpus->split(opened.split), opened.split);
-    opened.model.reset();
-    const Weights weights = chosen_weights(request.ema, chosen);
-    opened.model = std::make_unique<LoadedModel>(*reader, chosen, weights);
     const CheckpointMeta meta = checkpoint_meta(*reader);
+    const Weights weights = chosen_weights(request.ema, chosen);
+    const bool as_the_run_reads = request.documents.empty() && opened.corpus->hash() == meta.corpus &&
+                                  weights == chosen_weights(std::nullopt, own);
+    opened.planned.clear();
+    for (const std::string& split : splits) {
+      opened.planned.push_back({split, chosen, numbers_of(request.documents, opened.corpus->split(split), split),
+                                as_the_run_reads && !differ_in_results(own, chosen)});
+    }
+    opened.model.reset();
+    opened.model = std::make_unique<LoadedModel>(*reader, chosen, weights);
     opened.trained = {reader->step(), meta.tokens, std::nullopt};
-    opened.as_the_run_evaluates = opened.only.empty() && opened.corpus->hash() == meta.corpus &&
-                                  weights == chosen_weights(std::nullopt, own) && !differ_in_results(own, chosen);
   });
 }
 
@@ -96,9 +109,9 @@ std::optional<double> training_seconds(const OpenedEvaluation& opened) {
   }
 }
 
-void store(const OpenedEvaluation& opened, const EvaluationResult& result) {
+void store(const OpenedEvaluation& opened, const PlannedEvaluation& planned, const EvaluationResult& result) {
   const auto run = run_of_checkpoint(opened.model->checkpoint());
-  if (run && !RunDirectory::is_in_use(*run)) try_to_store_run_evaluation(*run, to_stored(opened, result));
+  if (run && !RunDirectory::is_in_use(*run)) try_to_store_run_evaluation(*run, to_stored(opened, planned, result));
 }
 
 }  // namespace
@@ -110,14 +123,14 @@ OpenedEvaluation open_evaluation(const EvaluationRequest& request, Ranks& ranks)
   return opened;
 }
 
-EvaluationResult evaluate(OpenedEvaluation& opened, int64_t bin_width, bool each_target, Ranks& ranks) {
-  const RunConfig& config = opened.model->config();
+EvaluationResult evaluate(OpenedEvaluation& opened, const PlannedEvaluation& planned, int64_t bin_width,
+                          bool each_target, Ranks& ranks) {
   std::unique_ptr<Progress> progress;
-  EvaluationResult result = evaluate(opened.model->store(), config, *opened.corpus, opened.model->machine(),
-                                     {.split = opened.split,
-                                      .rows = config.evaluate.rows,
+  EvaluationResult result = evaluate(opened.model->store(), planned.config, *opened.corpus, opened.model->machine(),
+                                     {.split = planned.split,
+                                      .rows = planned.config.evaluate.rows,
                                       .documents = {},
-                                      .only = opened.only,
+                                      .only = planned.only,
                                       .progress =
                                           [&](int64_t done, int64_t total) {
                                             if (!progress) progress = std::make_unique<Progress>("eval", total);
@@ -128,15 +141,16 @@ EvaluationResult evaluate(OpenedEvaluation& opened, int64_t bin_width, bool each
                                       .each_target = each_target,
                                       .ranks = &ranks});
   if (progress) progress->finish();
-  if (bin_width == 0 && opened.as_the_run_evaluates && ranks.is_root()) store(opened, result);
+  if (bin_width == 0 && planned.as_the_run_evaluates && ranks.is_root()) store(opened, planned, result);
   return result;
 }
 
-StoredEvaluation to_stored(const OpenedEvaluation& opened, const EvaluationResult& result) {
+StoredEvaluation to_stored(const OpenedEvaluation& opened, const PlannedEvaluation& planned,
+                           const EvaluationResult& result) {
   TrainedSoFar trained = opened.trained;
   trained.seconds = training_seconds(opened);
   const std::string weights = opened.model->weights() == Weights::average ? "average" : "trained";
-  return stored_evaluation(result, opened.model->config(), *opened.corpus, weights, trained);
+  return stored_evaluation(result, planned.config, *opened.corpus, weights, trained);
 }
 
 }  // namespace quire

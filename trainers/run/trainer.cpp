@@ -54,10 +54,8 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     log_info(fmt::format("going on from step {}", training_->step));
   }
   for (const std::string& line : changes_) log_info(line);
-  if (training_->step > 0) {
-    // Makes the evaluation that a signal interrupted in the previous process.
-    if (needs_evaluation() && !evaluate_now(stop)) return RunOutcome::stopped;
-  }
+  // The evaluation before the first step, or one that a signal interrupted in the previous process.
+  if (!evaluate_now(splits_to_evaluate(), stop)) return RunOutcome::stopped;
 
   if (!mixture_)
     line_ = StepLine(bits_per_byte_of_nat(corpus_->split(config_.data.split), config_.data.score_first_token));
@@ -112,7 +110,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     }
     bool evaluated = true;
     if (evaluation_due()) {
-      evaluated = beside_steps([&] { return why.empty() && evaluate_now(stop); });
+      evaluated = beside_steps([&] { return why.empty() && evaluate_now(config_.evaluate.split.names, stop); });
       if (!evaluated && why.empty()) why = ask(stop);
     }
     const bool stopping = !why.empty();
@@ -195,10 +193,6 @@ void Trainer::log_step(const StepResult& result, double seconds, double exchange
   }
   for (const auto& [name, value] : result.telemetry) line["telemetry"][name] = value;
   for (const LayerNorms& of : norms) line["norms"][of.layer] = {{"weights", of.weights}, {"gradient", of.gradient}};
-  append_line(line);
-}
-
-void Trainer::append_line(const nlohmann::ordered_json& line) {
   metrics_->append(line);
   if (events_) events_->append(line);
 }

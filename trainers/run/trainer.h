@@ -53,17 +53,20 @@ class Trainer {
   void load_initial_weights(const std::optional<InitialWeights>& weights);
   void open_batches(const std::optional<Cursor>& from);
   void open_files();
-  void append_line(const nlohmann::ordered_json& line);  // to metrics.jsonl and the event file
   void log_step(const StepResult& result, double seconds, double exchange_seconds, int64_t targets, int64_t steps);
   std::string describe_ranks() const;
   std::string describe_reading() const;  // how much of the corpus the steps read
-  bool evaluation_due() const;           // after the last step
-  bool needs_evaluation() const;         // due, and metrics.jsonl has none for this step
+  bool evaluation_due() const;           // before the first step, or after the last one made
+  // Returns the splits whose evaluation is due, and of which metrics.jsonl has none for this step.
+  std::vector<std::string> splits_to_evaluate() const;
   void warn_of_skip(const StepResult& result) const;
-  bool evaluate_now(const std::function<std::string()>& stop);  // false when it was stopped
-  ParameterStore& evaluated_weights() const;                    // the trained ones, or their average
-  void record(const EvaluationResult& result);                  // in metrics, log and run directory
-  std::string ask(const std::function<std::string()>& stop);    // the reason to stop, on all ranks
+  // Evaluates the splits one after the other; false when it was stopped.
+  bool evaluate_now(const std::vector<std::string>& splits, const std::function<std::string()>& stop);
+  EvaluationResult evaluate_split(const std::string& split, const std::function<std::string()>& stop);
+  ParameterStore& evaluated_weights() const;    // the trained ones, or their average
+  void record(const EvaluationResult& result);  // in metrics, log and run directory
+  void append_events(const nlohmann::ordered_json& line, const EvaluationResult& result);
+  std::string ask(const std::function<std::string()>& stop);  // the reason to stop, on all ranks
   void save();
   bool try_to_save();  // false when it failed; checkpoint.on_error says whether a failure stops the run
 

@@ -8,6 +8,7 @@
 #include "trainers/optimizer/schedule.h"
 #include "trainers/setup/config_choices.h"
 #include "trainers/setup/previous_keys.h"
+#include "trainers/setup/split_names.h"
 
 namespace quire {
 
@@ -75,7 +76,8 @@ struct RunSection {
 
 struct EvaluateConfig {
   int64_t every = 500;
-  std::string split = "valid";
+  bool at_start = false;
+  SplitNames split{{"valid"}};
   int64_t rows = 8;
   std::optional<int64_t> documents;
   std::optional<int64_t> tokens;
@@ -89,7 +91,14 @@ struct EvaluateConfig {
              .min = 0,
              .resumable = true,
              .meant = "eval_every eval_interval eval_steps"});
-    v.field("split", split, {.help = "split of the corpus to evaluate on", .resumable = true});
+    v.field("at_start", at_start,
+            {.help = "evaluations during training begin before the first step: step 0",
+             .inapplicable = every > 0 ? "" : "with evaluate.every: 0 nothing is evaluated"});
+    v.field(
+        "split", split,
+        {.help = "split of the corpus to evaluate on, or a list of splits, as in [valid, test]; each is evaluated by "
+                 "itself",
+         .resumable = true});
     v.field("rows", rows,
             {.help = "documents that are read side by side; results do not depend on it",
              .min = 1,
