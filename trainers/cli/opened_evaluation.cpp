@@ -8,6 +8,7 @@
 #include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/cli/trained_model.h"
 #include "trainers/evaluation/evaluator.h"
+#include "trainers/run/kept_checkpoints.h"
 #include "trainers/run/metrics.h"
 #include "trainers/run/progress.h"
 #include "trainers/run/run_directory.h"
@@ -89,7 +90,8 @@ void open_checkpoint_of(const std::filesystem::path& path, const EvaluationReque
     opened.planned.clear();
     for (const std::string& split : splits) {
       opened.planned.push_back({split, chosen, numbers_of(request.documents, opened.corpus->split(split), split),
-                                as_the_run_reads && !differ_in_results(own, chosen)});
+                                as_the_run_reads && !differ_in_results(own, chosen),
+                                own.checkpoint.best && split == own.evaluate.split.first()});
     }
     opened.model.reset();
     opened.model = std::make_unique<LoadedModel>(*reader, chosen, weights);
@@ -111,7 +113,9 @@ std::optional<double> training_seconds(const OpenedEvaluation& opened) {
 
 void store(const OpenedEvaluation& opened, const PlannedEvaluation& planned, const EvaluationResult& result) {
   const auto run = run_of_checkpoint(opened.model->checkpoint());
-  if (run && !RunDirectory::is_in_use(*run)) try_to_store_run_evaluation(*run, to_stored(opened, planned, result));
+  if (!run || RunDirectory::is_in_use(*run)) return;
+  try_to_store_run_evaluation(*run, to_stored(opened, planned, result), ReplaceBest::when_same_and_lower);
+  if (planned.decides_best) link_best_of_run(*run, planned.config);
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct PlannedEvaluation {
   RunConfig config;
   std::vector<int64_t> only;          // numbers of documents; empty: all
   bool as_the_run_evaluates = false;  // all documents, corpus, weights and settings of evaluations while training
+  bool decides_best = false;          // of the split that checkpoint.best goes by
 };
 
 struct OpenedEvaluation {

@@ -71,8 +71,9 @@ std::vector<std::string> lost_edits(const RunConfig& before, const RunFile& run,
 }
 
 std::optional<int64_t> step_of_written_checkpoint(const RunConfig& config, int64_t last_logged) {
-  const int64_t every = config.checkpoint.every;
-  if (every > 0 && last_logged > every) return every;
+  for (int64_t step : {config.checkpoint.every, config.checkpoint.milestones}) {
+    if (step > 0 && last_logged > step) return step;
+  }
   // The last step's line is written just before the last checkpoint.
   if (last_logged >= config.schedule.steps) return config.schedule.steps;
   return std::nullopt;

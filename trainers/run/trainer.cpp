@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/run/kept_checkpoints.h"
 #include "trainers/run/pace.h"
 #include "trainers/run/progress.h"
 #include "trainers/run/schedule_share.h"
@@ -116,7 +117,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     const bool stopping = !why.empty();
     if (stopping || last) {
       save();
-    } else if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) {
+    } else if (config_.checkpoint.due(step)) {
       beside_steps([&] { return try_to_save(); });
     }
     if (stopping && !(last && evaluated)) {
@@ -231,7 +232,7 @@ void Trainer::save() {
   saved_step_ = training_->step;
   ranks_.on_root([&] {
     remove_checkpoints_after(folder, training_->step);
-    keep_newest_checkpoints(folder, config_.checkpoint.keep);
+    remove_old_checkpoints(directory_.path(), config_);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "trainers/run/opened_run.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/run_directory.h"
+#include "trainers/run/run_evaluations.h"
 #include "trainers/run/step_line.h"
 #include "trainers/step/step.h"
 
@@ -63,8 +64,11 @@ class Trainer {
   // Evaluates the splits one after the other; false when it was stopped.
   bool evaluate_now(const std::vector<std::string>& splits, const std::function<std::string()>& stop);
   EvaluationResult evaluate_split(const std::string& split, const std::function<std::string()>& stop);
-  ParameterStore& evaluated_weights() const;    // the trained ones, or their average
-  void record(const EvaluationResult& result);  // in metrics, log and run directory
+  ParameterStore& evaluated_weights() const;  // the trained ones, or their average
+  StoredEvaluation stored(const EvaluationResult& result) const;
+  // Writes a checkpoint when the evaluation is the best one so far (checkpoint.best). Returns how it is to be stored.
+  ReplaceBest save_best(const EvaluationResult& result);
+  void record(const EvaluationResult& result, ReplaceBest replace);  // in run directory, metrics and log
   void append_events(const nlohmann::ordered_json& line, const EvaluationResult& result);
   std::string ask(const std::function<std::string()>& stop);  // the reason to stop, on all ranks
   void save();
@@ -85,7 +89,7 @@ class Trainer {
   Cursor cursor_;                        // as of the batch last consumed
   std::unique_ptr<MetricsLog> metrics_;  // on root
   std::unique_ptr<EventFile> events_;    // on root; with log.tensorboard
-  int64_t saved_step_ = 0;
+  std::optional<int64_t> saved_step_;
   std::optional<double> train_seconds_ = 0.0;  // of steps, over all processes of the run; nothing where no metrics tell
   StepLine line_{std::nullopt};
 };

@@ -3,13 +3,22 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "trainers/run/kept_checkpoints.h"
 #include "trainers/run/progress.h"
-#include "trainers/run/run_evaluations.h"
 #include "trainers/run/run_events.h"
 #include "trainers/run/trainer.h"
 #include "trainers/step/nonfinite.h"
 
 namespace quire {
+
+namespace {
+
+// Returns the weights that are evaluated, as stored evaluations and metrics name them.
+std::string evaluated_name(const RunConfig& config) {
+  return config.optimizer.ema.evaluate ? "average" : "trained";
+}
+
+}  // namespace
 
 bool Trainer::evaluation_due() const {
   const int64_t every = config_.evaluate.every;
@@ -45,7 +54,8 @@ bool Trainer::evaluate_now(const std::vector<std::string>& splits, const std::fu
   for (const std::string& split : splits) {
     const EvaluationResult result = evaluate_split(split, stop);
     if (!result.complete) return false;
-    if (ranks_.is_root()) record(result);
+    const ReplaceBest replace = save_best(result);
+    if (ranks_.is_root()) record(result, replace);
   }
   return true;
 }
@@ -67,16 +77,31 @@ EvaluationResult Trainer::evaluate_split(const std::string& split, const std::fu
                    .ranks = &ranks_});
 }
 
-void Trainer::record(const EvaluationResult& result) {
-  const std::string weights = config_.optimizer.ema.evaluate ? "average" : "trained";
+StoredEvaluation Trainer::stored(const EvaluationResult& result) const {
+  return stored_evaluation(result, evaluation_config_, *corpus_, evaluated_name(config_),
+                           {training_->step, training_->tokens, train_seconds_});
+}
+
+// The checkpoint is whole before the evaluation counts as the best one, and the previous best one goes only then.
+ReplaceBest Trainer::save_best(const EvaluationResult& result) {
+  if (!config_.checkpoint.best || result.split != config_.evaluate.split.first()) return ReplaceBest::when_lower;
+  const auto look = [&] { return becomes_best(directory_.path(), stored(result)) ? "yes" : ""; };
+  if (ranks_.found_by_root(look).empty()) return ReplaceBest::never;
+  return try_to_save() ? ReplaceBest::always : ReplaceBest::never;
+}
+
+// The line of metrics.jsonl is written last: without it a resumed run evaluates again.
+void Trainer::record(const EvaluationResult& result, ReplaceBest replace) {
+  try_to_store_run_evaluation(directory_.path(), stored(result), replace);
+  if (replace == ReplaceBest::always) {
+    link_best_of_run(directory_.path(), config_);
+    remove_old_checkpoints(directory_.path(), config_);
+  }
   nlohmann::ordered_json line{{"step", training_->step}};
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
-  line["evaluation"]["weights"] = weights;
+  line["evaluation"]["weights"] = evaluated_name(config_);
   metrics_->append(line);
   if (events_) append_events(line, result);
-  try_to_store_run_evaluation(directory_.path(),
-                              stored_evaluation(result, evaluation_config_, *corpus_, weights,
-                                                {training_->step, training_->tokens, train_seconds_}));
   std::string text = fmt::format("step {}: split {}, {} documents: loss {:.4f}", training_->step, result.split,
                                  result.documents.size(), result.loss());
   if (result.has_text) text += fmt::format(" ({:.4f} bits/byte)", result.bits_per_byte());

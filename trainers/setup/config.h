@@ -122,6 +122,8 @@ struct EvaluateConfig {
 struct CheckpointConfig {
   int64_t every = 500;
   int64_t keep = 3;
+  int64_t milestones = 0;
+  bool best = false;
   CheckpointErrorPolicy on_error = CheckpointErrorPolicy::stop;
 
   template <class Visitor>
@@ -134,8 +136,26 @@ struct CheckpointConfig {
              .meant = "save_every save_steps save_interval"});
     v.field("keep", keep,
             {.help = "number of newest checkpoints that are kept", .min = 1, .max = 1 << 20, .resumable = true});
+    v.field(
+        "milestones", milestones,
+        {.help = "at steps that are multiples of this a checkpoint is written, too, and stays beside the newest ones; "
+                 "0: none",
+         .unit = "steps",
+         .min = 0,
+         .resumable = true,
+         .meant = "keep_every save_total"});
+    v.field(
+        "best", best,
+        {.help = "the checkpoint with the lowest loss in evaluations of evaluate.split, of the first one in a list, is "
+                 "written after its evaluation and stays beside the newest ones; RUN/checkpoints/best names it",
+         .resumable = true,
+         .meant = "save_best load_best_model_at_end"});
     v.field("on_error", on_error, {.help = "what happens when a checkpoint cannot be written", .resumable = true});
   }
+
+  bool is_milestone(int64_t step) const { return milestones > 0 && step > 0 && step % milestones == 0; }
+  // Says whether a checkpoint is written after this step whatever its loss is, unless it is the last one.
+  bool due(int64_t step) const { return is_milestone(step) || (every > 0 && step % every == 0); }
 };
 
 struct LogConfig {
