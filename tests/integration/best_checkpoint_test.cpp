@@ -37,7 +37,7 @@ int64_t best_step(const fs::path& run) {
   return best;
 }
 
-// What names the best checkpoint names the same one, and it is there.
+// Expects that the link and the stored evaluation name this step, and that its checkpoint is whole.
 void expect_best(const fs::path& run, int64_t step) {
   EXPECT_EQ(linked_best_step(run / "checkpoints"), step);
   EXPECT_EQ(read_run_evaluation(run, "valid", WhichEvaluation::best)->trained.step, step);

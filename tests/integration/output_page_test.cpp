@@ -111,7 +111,7 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
   all.insert(evaluations.begin(), evaluations.end());
   std::set<std::string> found = fields_of(nlohmann::ordered_json::parse(evaluated.out), all);
   const ProgramResult several =
-      run_quire({"eval", (tiny / "run").string(), "--json", "--split", "train", "--split", "valid"});
+      run_quire({"eval", (tiny / "run").string(), "--json", "--sweep", "data.subsequence=14,21"});
   ASSERT_EQ(several.code, 0) << several.err;
   found.merge(fields_of(nlohmann::ordered_json::parse(several.out), all));
   EXPECT_EQ(difference(found, all), "");

@@ -3,6 +3,7 @@
 
 #include "core/check.h"
 #include "trainers/cli/evaluation_report.h"
+#include "trainers/cli/numbers.h"
 #include "trainers/cli/opened_evaluation.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/trained_model.h"
@@ -18,6 +19,9 @@ struct Arguments {
   std::vector<std::string> overrides;
   std::string corpus;
   std::vector<std::string> splits;
+  std::vector<std::string> sweep;
+  std::optional<int64_t> stride;
+  std::optional<int64_t> last;
   std::vector<std::string> chosen;  // names of documents
   bool documents = false;
   bool by_position = false;
@@ -31,7 +35,8 @@ struct Arguments {
 // The file has the targets of one evaluation.
 void require_losses_of_one(const Arguments& arguments, const OpenedEvaluation& opened) {
   if (arguments.losses.empty() || opened.planned.size() == 1) return;
-  fail(ErrorKind::config, "--losses: holds the losses of one evaluation, and these are {}; name one split",
+  fail(ErrorKind::config,
+       "--losses: holds the losses of one evaluation, and these are {}; name one split, and no values to sweep",
        opened.planned.size());
 }
 
@@ -60,12 +65,16 @@ void run(const Arguments& arguments) {
                                              .corpus = arguments.corpus,
                                              .splits = arguments.splits,
                                              .documents = arguments.chosen,
-                                             .ema = arguments.ema},
+                                             .ema = arguments.ema,
+                                             .stride = arguments.stride,
+                                             .last = arguments.last,
+                                             .sweep = arguments.sweep},
                                             ranks);
   require_losses_of_one(arguments, opened);
   if (arguments.check) return print(fmt::format("{}: valid\n", opened.model->checkpoint().string()));
   const ReportDetails details{.documents = arguments.documents, .by_position = arguments.by_position};
-  if (opened.planned.size() > 1) return report(arguments, opened, details, bin_width, ranks);
+  if (opened.planned.size() > 1 || !arguments.sweep.empty())
+    return report(arguments, opened, details, bin_width, ranks);
   const PlannedEvaluation& planned = opened.planned.front();
   const EvaluationResult result = evaluate(opened, planned, bin_width, !arguments.losses.empty(), ranks);
   if (arguments.json) {
@@ -98,6 +107,21 @@ void add_eval(Verb& program) {
                  "Part of the corpus (default: evaluate.split); given several times, each is evaluated by itself, and "
                  "--json has a list")
       ->type_name("NAME");
+  app.add_option("--sweep", arguments->sweep,
+                 "Evaluate once for each of these values of a key that may differ at evaluation, such as "
+                 "data.subsequence=256,1024; given several times, once for each combination. The model is loaded once, "
+                 "and --json has a list")
+      ->type_name("KEY=V1,V2");
+  app.add_option(
+         "--stride", arguments->stride,
+         "Read each document in windows of data.subsequence tokens that begin every N tokens and carry no "
+         "state, as published perplexities are computed; each token counts once, in the first window that has it")
+      ->type_name("N")
+      ->check(whole_number(1, 1 << 24));
+  app.add_option("--last", arguments->last,
+                 "Only the last N tokens of each document count, its end included; those before are read as context")
+      ->type_name("N")
+      ->check(whole_number(1, int64_t{1} << 40));
   app.add_option("--document", arguments->chosen, "Read this document of the split alone; may be given several times")
       ->type_name("NAME");
   app.add_flag("--documents", arguments->documents, "Print a line for every document, too");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/json.h"
 #include "trainers/cli/program.h"
 
 namespace quire {
@@ -78,7 +79,12 @@ std::string cells(const std::vector<std::string>& texts, const std::vector<size_
 
 nlohmann::ordered_json evaluation_json(const OpenedEvaluation& opened, const PlannedEvaluation& planned,
                                        const EvaluationResult& result, const ReportDetails& details) {
-  nlohmann::ordered_json json = to_json(result, planned.config, planned.config.evaluate.rows);
+  nlohmann::ordered_json json;
+  for (const auto& [key, value] : planned.swept) {
+    const auto parsed = parse_json<nlohmann::ordered_json>(value);
+    json["set"][key] = parsed.is_discarded() ? nlohmann::ordered_json(value) : parsed;
+  }
+  json.update(to_json(result, planned.config, planned.config.evaluate.rows));
   json["step"] = opened.model->step();
   json["weights"] = is_average(opened) ? "average" : "trained";
   if (details.documents) {
@@ -111,6 +117,14 @@ EvaluationTable::EvaluationTable(const OpenedEvaluation& opened) {
   size_t longest = names.front().size();
   for (const PlannedEvaluation& planned : opened.planned) longest = std::max(longest, planned.split.size());
   widths_.push_back(longest);
+  for (size_t i = 0; i < first.swept.size(); ++i) {
+    longest = first.swept[i].first.size();
+    for (const PlannedEvaluation& planned : opened.planned) {
+      longest = std::max(longest, planned.swept[i].second.size());
+    }
+    names.push_back(first.swept[i].first);
+    widths_.push_back(longest);
+  }
   for (const char* figure :
        {"tokens", "bits per byte", "token perplexity", "word perplexity", "recall", "mean context", "tokens/s"}) {
     names.emplace_back(figure);
@@ -124,6 +138,7 @@ EvaluationTable::EvaluationTable(const OpenedEvaluation& opened) {
 void EvaluationTable::print_line(const PlannedEvaluation& planned, const EvaluationResult& result,
                                  const ReportDetails& details) const {
   std::vector<std::string> texts{planned.split};
+  for (const auto& [key, value] : planned.swept) texts.push_back(value);
   const bool recalls = result.recall && result.recall->tokens > 0;
   texts.push_back(std::to_string(result.tokens));
   texts.push_back(result.has_text ? fmt::format("{:.4f}", result.bits_per_byte()) : "-");

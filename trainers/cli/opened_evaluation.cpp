@@ -60,20 +60,39 @@ void require_different(const std::vector<std::string>& splits) {
   }
 }
 
+// Returns the configurations of all combinations of swept values. Only what changes a result is worth a sweep.
+std::vector<std::pair<KeyValues, RunConfig>> swept_configs(const RunConfig& trained, const EvaluationRequest& request) {
+  std::vector<std::pair<KeyValues, RunConfig>> configs;
+  for (KeyValues& values : combinations_of(request.sweep, request.overrides)) {
+    std::vector<std::string> overrides = request.overrides;
+    for (const auto& [key, value] : values) {
+      if (std::find(kBesideResults.begin(), kBesideResults.end(), key) != kBesideResults.end()) {
+        fail(ErrorKind::config, "--sweep {}: results do not depend on this key{}", key,
+             key == "evaluate.split" ? "; give --split several times" : "");
+      }
+      overrides.push_back(key + "=" + value);
+    }
+    configs.emplace_back(std::move(values), evaluation_config(trained, overrides, kBesideResults));
+    if (request.stride) require_stride(configs.back().second, *request.stride);
+    if (!request.corpus.empty()) configs.back().second.data.corpus = request.corpus;
+  }
+  return configs;
+}
+
 // Opens corpus and model of a checkpoint that may vanish meanwhile, since its run goes on (use_checkpoint).
 void open_checkpoint_of(const std::filesystem::path& path, const EvaluationRequest& request, Ranks& ranks,
                         OpenedEvaluation& opened) {
   std::optional<CheckpointReader> reader;
   RunConfig own;
-  RunConfig chosen;
+  std::vector<std::pair<KeyValues, RunConfig>> configs;
   ranks.on_all([&] {
     require_different(request.splits);
     reader = open_checkpoint(path);
     const RunConfig trained = checkpoint_config(*reader);
     own = evaluation_config(trained);
-    chosen = evaluation_config(trained, request.overrides, kBesideResults);
+    configs = swept_configs(trained, request);
   });
-  if (!request.corpus.empty()) chosen.data.corpus = request.corpus;
+  const RunConfig& chosen = configs.front().second;
   const std::vector<std::string>& splits = request.splits.empty() ? chosen.evaluate.split.names : request.splits;
   opened.corpus = open_corpus_on_ranks(chosen.data.corpus, chosen.data.verify, splits, ranks);
   ranks.on_all([&] {
@@ -85,13 +104,22 @@ void open_checkpoint_of(const std::filesystem::path& path, const EvaluationReque
     }
     const CheckpointMeta meta = checkpoint_meta(*reader);
     const Weights weights = chosen_weights(request.ema, chosen);
-    const bool as_the_run_reads = request.documents.empty() && opened.corpus->hash() == meta.corpus &&
-                                  weights == chosen_weights(std::nullopt, own);
+    const bool as_the_run_reads = request.documents.empty() && !request.stride && !request.last &&
+                                  opened.corpus->hash() == meta.corpus && weights == chosen_weights(std::nullopt, own);
     opened.planned.clear();
     for (const std::string& split : splits) {
-      opened.planned.push_back({split, chosen, numbers_of(request.documents, opened.corpus->split(split), split),
-                                as_the_run_reads && !differ_in_results(own, chosen),
-                                own.checkpoint.best && split == own.evaluate.split.first()});
+      const std::vector<int64_t> only = numbers_of(request.documents, opened.corpus->split(split), split);
+      const bool decides_best = own.checkpoint.best && split == own.evaluate.split.first();
+      for (const auto& [values, config] : configs) {
+        opened.planned.push_back({.split = split,
+                                  .config = config,
+                                  .swept = values,
+                                  .stride = request.stride,
+                                  .last = request.last,
+                                  .only = only,
+                                  .as_the_run_evaluates = as_the_run_reads && !differ_in_results(own, config),
+                                  .decides_best = decides_best});
+      }
     }
     opened.model.reset();
     opened.model = std::make_unique<LoadedModel>(*reader, chosen, weights);
@@ -135,6 +163,8 @@ EvaluationResult evaluate(OpenedEvaluation& opened, const PlannedEvaluation& pla
                                       .rows = planned.config.evaluate.rows,
                                       .documents = {},
                                       .only = planned.only,
+                                      .last = planned.last,
+                                      .stride = planned.stride,
                                       .progress =
                                           [&](int64_t done, int64_t total) {
                                             if (!progress) progress = std::make_unique<Progress>("eval", total);

@@ -9,6 +9,7 @@
 #include "core/ranks/ranks.h"
 #include "data/corpus/corpus.h"
 #include "trainers/checkpoint/loaded_model.h"
+#include "trainers/cli/sweep.h"
 #include "trainers/evaluation/evaluation_result.h"
 #include "trainers/evaluation/stored_evaluation.h"
 
@@ -21,12 +22,18 @@ struct EvaluationRequest {
   std::vector<std::string> splits = {};     // empty: those of evaluate.split
   std::vector<std::string> documents = {};  // names; empty: all
   std::optional<bool> ema = {};             // nothing: optimizer.ema.evaluate
+  std::optional<int64_t> stride = {};       // as in EvaluationOptions
+  std::optional<int64_t> last = {};
+  std::vector<std::string> sweep = {};  // KEY=V1,V2: each combination of values is evaluated (combinations_of)
 };
 
 // One of the evaluations of a request.
 struct PlannedEvaluation {
   std::string split;
   RunConfig config;
+  KeyValues swept;  // the values of this evaluation
+  std::optional<int64_t> stride;
+  std::optional<int64_t> last;
   std::vector<int64_t> only;          // numbers of documents; empty: all
   bool as_the_run_evaluates = false;  // all documents, corpus, weights and settings of evaluations while training
   bool decides_best = false;          // of the split that checkpoint.best goes by

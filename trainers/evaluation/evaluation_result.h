@@ -34,6 +34,8 @@ struct DocumentResult {
 
 struct EvaluationResult {
   std::string split;
+  std::optional<int64_t> stride;  // as in EvaluationOptions
+  std::optional<int64_t> last;
   std::vector<DocumentResult> documents;
   int64_t tokens = 0;
   int64_t words = 0;
