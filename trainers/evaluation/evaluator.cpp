@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "data/sources/word_counter.h"
 #include "layers/model/model_mechanisms.h"
 #include "layers/state/state_pool.h"
 #include "trainers/evaluation/evaluation_batches.h"
@@ -66,9 +67,13 @@ std::optional<PositionBins> make_bins(const EvaluationOptions& options, const Sp
 // depend on the other documents.
 class Reader {
  public:
-  Reader(Network& network, const ModelReading& reading, const Machine& machine, const BatchOptions& rows,
+  Reader(Network& network, const ModelReading& reading, const Machine& machine, const BatchOptions& rows, int32_t eos,
          std::vector<int64_t> bytes)
-      : network_(network), insertion_(network.model.insertion()), reach_(reading.model), bytes_(std::move(bytes)) {
+      : network_(network),
+        insertion_(network.model.insertion()),
+        reach_(reading.model),
+        eos_(eos),
+        bytes_(std::move(bytes)) {
     if (rows.last_row == rows.first_row) return;  // there are more ranks than documents
     state_.emplace(network.declared.state, rows.last_row - rows.first_row, rows.data.subsequence, machine.dtype,
                    machine.device, machine.scratch);
@@ -117,6 +122,7 @@ class Reader {
     const int64_t bytes = bytes_.empty() ? 0 : bytes_[static_cast<size_t>(part.targets[cell])];
     // A target also sees its own position.
     const int64_t seen = reach_({position, static_cast<int64_t>(cell) % part.length});
+    if (part.targets[cell] == eos_) sums.add_end(nll);
     sums.add(part.document[cell], nll, text_position(part, cell), bytes,
              insertion_.tokens_before(position + 1) - insertion_.tokens_before(position - seen));
   }
@@ -124,6 +130,7 @@ class Reader {
   Network& network_;
   const Insertion& insertion_;
   ModelReach reach_;
+  int32_t eos_;
   std::vector<int64_t> bytes_;  // bytes of each token, by id; or empty
   std::optional<StatePool> state_;
   std::span<const int64_t> origins_;  // of the rows that are read (EvaluationBatch)
@@ -166,6 +173,16 @@ void set_rows(BatchOptions& batches, const EvaluationOptions& options, const Spl
   batches.data.rows = rows;
   batches.first_row = rows * ranks.rank() / ranks.size();
   batches.last_row = rows * (ranks.rank() + 1) / ranks.size();
+}
+
+std::optional<HarnessCounts> harness_counts(const Corpus& corpus, const Split& split,
+                                            const std::vector<int64_t>& documents, const EvaluationSums& sums,
+                                            const EvaluationResult& result) {
+  if (!result.has_words || !result.complete || corpus.tokenizer().lossy() || corpus.word_rule() != kWordRule) return {};
+  HarnessCounts counts;
+  for (const int64_t document : documents) counts.words += parts_between_blanks(split, corpus.tokenizer(), document);
+  counts.nll = result.nll - sums.ends().value();
+  return counts;
 }
 
 // Removes the chances, which are only known for whole documents.
@@ -221,7 +238,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   batches.data.pack = Pack::pad;
   batches.data.sampling = Sampling::documents;
   set_rows(batches, options, split, ranks);
-  Reader reader(network, reading, machine, batches,
+  Reader reader(network, reading, machine, batches, corpus.tokenizer().eos_id(),
                 result.has_bytes_by_position ? bytes_of_tokens(corpus.tokenizer()) : std::vector<int64_t>{});
   // Every rank deals all documents, so all make the same number of steps.
   EvaluationBatches source(corpus, options.split, batches, options.stride);
@@ -240,6 +257,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   }
   sums.add_up(ranks);
   put_losses(sums, documents, result);
+  result.harness = harness_counts(corpus, split, documents, sums, result);
   if (!result.complete) forget_chances(result);
   result.by_position = sums.bins();
   result.targets = by_place(sums.take_targets(), documents);

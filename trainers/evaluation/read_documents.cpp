@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "data/sources/word_counter.h"
+
 namespace quire {
 
 namespace {
@@ -42,6 +44,25 @@ ReadDocuments documents_of(const EvaluationOptions& options, const Split& split)
     left -= std::min(left, targets);
   }
   return read;
+}
+
+int64_t parts_between_blanks(const Split& split, const Tokenizer& tokenizer, int64_t document) {
+  const int64_t length = split.length(document);
+  if (length == 0) return 1;
+  // A space has at most three bytes, and a token at least one.
+  std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(length, 4)));
+  const auto words_of = [](const std::string& text) {
+    WordCounter counter;
+    counter.feed(text);
+    return counter.words();
+  };
+  const auto text_at = [&](int64_t begin) {
+    split.tokens(document, begin, static_cast<int64_t>(ids.size()), ids.data());
+    return tokenizer.decode(ids);
+  };
+  // A letter beside white space is one more word, a letter beside a word is not.
+  const std::string head = text_at(0), tail = text_at(length - static_cast<int64_t>(ids.size()));
+  return split.words(document) + (words_of("x" + head) - words_of(head)) + (words_of(tail + "x") - words_of(tail));
 }
 
 void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_first_token, const ReadDocuments& read,

@@ -26,4 +26,8 @@ ReadDocuments documents_of(const EvaluationOptions& options, const Split& split)
 void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_first_token, const ReadDocuments& read,
                     const std::optional<int64_t>& last, EvaluationResult& result);
 
+// Returns how many parts re.split(r"\s+") of Python makes of a document: its words, and one more for white space at its
+// beginning and at its end. Tokens must write the bytes of the text.
+int64_t parts_between_blanks(const Split& split, const Tokenizer& tokenizer, int64_t document);
+
 }  // namespace quire
