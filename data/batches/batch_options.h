@@ -22,6 +22,7 @@ struct BatchOptions {
   // Only these documents of the split, in their order here. Not for windows and columns, nor in an endless order.
   std::optional<std::vector<int64_t>> only = {};
   std::optional<int64_t> last_tokens = {};  // reads only so many tokens of the last one, BOS included
+  std::optional<int64_t> count_last = {};   // only the last so many targets of each document count
 };
 
 }  // namespace quire

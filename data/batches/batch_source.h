@@ -35,6 +35,7 @@ class BatchSource : public BatchStream {
   BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer, const BatchOptions& options,
               Cursor resume_from);
   std::optional<CursoredBatch> next() override;
+  const Cursor& cursor() const { return cursor_; }  // from which the next batch follows
 
  private:
   std::unique_ptr<Sampler> sampler_;

@@ -43,7 +43,8 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
     } else {
       std::fill_n(&batch.loss_mask[begin], tokens, uint8_t{1});
     }
-    if (piece.offset == 0 && !options_.data.score_first_token) set_target(batch, begin, {});
+    const int64_t left_out = std::clamp<int64_t>(first_counted(piece) - piece.offset, 0, tokens);
+    for (int64_t i = 0; i < left_out; ++i) set_target(batch, begin + static_cast<size_t>(i), {});
   }
   inserter_.spread(batch, cell, piece.phase, piece.count, target_before(piece));
 
@@ -57,11 +58,18 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
   if (piece.position == 0 && piece.place == 0) batch.starts[static_cast<size_t>(row)] = 1;
 }
 
+int64_t Packer::first_counted(const Piece& piece) const {
+  int64_t first = options_.data.score_first_token ? 0 : 1;
+  if (piece.context > 0) first = std::max(first, piece.offset + piece.context);
+  if (options_.count_last) first = std::max(first, documents_.length(piece.document) + 1 - *options_.count_last);
+  return first;
+}
+
 MarkedTarget Packer::target_before(const Piece& piece) const {
   if (!options_.insertion.predicts() || !options_.insertion.is_inserted(piece.phase)) return {};
   // The token before is in the same document: an inserted token belongs to the document of the token before it.
   const int64_t offset = piece.offset - 1;
-  if (offset == 0 && !options_.data.score_first_token) return {};
+  if (offset < first_counted(piece)) return {};
   MarkedTarget target{.id = eos_, .counted = true};
   if (offset < documents_.length(piece.document)) documents_.tokens(piece.document, offset, 1, &target.id);
   inserter_.check({&target.id, 1}, fmt::format("document {}", piece.document));

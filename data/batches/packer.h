@@ -1,7 +1,8 @@
 // Fills batches. The model reads BOS t1 .. tn of a document with n stored tokens and predicts t1 .. tn EOS: n + 1
-// positions, each with a target. A target counts unless its mark says otherwise, or it is the first one and
-// score_first_token is false. Inserted tokens lie between them and have no target, or take that of the token before
-// them, so each target counts exactly once.
+// positions, each with a target. A target counts unless its mark says otherwise, it is the first one and
+// score_first_token is false, it is context of its piece, or lies before the last targets that count (count_last).
+// Inserted tokens lie between them and have no target, or take that of the token before them, so each target counts
+// exactly once.
 #pragma once
 
 #include <span>
@@ -25,6 +26,8 @@ class Packer {
   void put(const Piece& piece, int32_t segment, Batch& batch) const;
   void put_tokens(const Piece& piece, size_t begin, int64_t count, Batch& batch) const;
   void put_marks(const Piece& piece, size_t begin, int64_t count, Batch& batch) const;
+  // Returns the offset in its document of the first token of a piece whose target may count.
+  int64_t first_counted(const Piece& piece) const;
   // Returns the target of the token before a piece.
   MarkedTarget target_before(const Piece& piece) const;
 

@@ -22,6 +22,7 @@ struct Piece {
   int64_t offset = 0;    // offset of the first token in its document: BOS is 0, the last token is `length`
   int64_t place = 0;     // Batch::position of the first position
   int64_t phase = 0;     // position of the first one as Insertion counts it, which may start from another origin
+  int64_t context = 0;   // the first so many tokens are read, and their targets do not count
   bool stream = false;   // all documents are read as one text: the pieces of a row form one segment
   bool operator==(const Piece&) const = default;
 };

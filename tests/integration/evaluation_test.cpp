@@ -119,6 +119,36 @@ TEST_F(Evaluation, FirstTokensCanBeLeftOut) {
   EXPECT_FALSE(std::isnan(all.word_perplexity()));
 }
 
+// Words as quire states them are runs between white space; those of lm-evaluation-harness are the parts of
+// re.split(r"\s+", text): 1, 2, 3 ("", "ab", ""), 2 ("", ""), 4 and 3.
+TEST_F(Evaluation, WordsOfTheHarnessByHand) {
+  const std::vector<std::string> texts{"ab", "ab\n", " ab ", " \n ", "\u3000a b\u2003", "a\t\tb c"};
+  std::vector<std::string> written = texts;
+  write_corpus(folder_ / "w.h5", {{"valid", written}});
+  corpus_ = Corpus::open(folder_ / "w.h5");
+  const RunConfig config = tiny_config({"model.initialization.std=0.4"});
+  Model model(config);
+  EvaluationOptions options;
+  options.split = "valid";
+  options.each_target = true;
+  const EvaluationResult result = evaluate(model.store, config, *corpus_, model.machine, options);
+  EXPECT_EQ(result.words, 1 + 1 + 1 + 0 + 2 + 3);
+  ASSERT_TRUE(result.harness);
+  EXPECT_EQ(result.harness->words, 1 + 2 + 3 + 2 + 4 + 3);
+  double nll = 0;
+  for (const TargetLoss& target : result.targets) {
+    if (target.target != corpus_->tokenizer().eos_id()) nll += target.nll;
+  }
+  EXPECT_NEAR(result.harness->nll, nll, 1e-9 * nll);
+  const nlohmann::ordered_json json = to_json(result, config, 1)["harness"];
+  const auto bytes = static_cast<double>(result.bytes);
+  EXPECT_NEAR(json["word_perplexity"], std::exp(nll / 15), 1e-9 * std::exp(nll / 15));
+  EXPECT_NEAR(json["byte_perplexity"], std::exp(nll / bytes), 1e-9 * std::exp(nll / bytes));
+  EXPECT_NEAR(json["bits_per_byte"], nll / bytes / std::log(2.0), 1e-9);
+  options.last = 2;
+  EXPECT_FALSE(evaluate(model.store, config, *corpus_, model.machine, options).harness);
+}
+
 // There is one layer, and documents have 1 and 2 bytes: BOS sees itself (1), the second token two (2), the third three
 // (3).
 TEST_F(Evaluation, ContextMeanByHand) {

@@ -119,7 +119,12 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
   ASSERT_EQ(evaluated.code, 0) << evaluated.err;
   std::set<std::string> all = documented("More of `quire eval --json`");
   all.insert(evaluations.begin(), evaluations.end());
-  EXPECT_EQ(difference(fields_of(nlohmann::ordered_json::parse(evaluated.out), all), all), "");
+  std::set<std::string> found = fields_of(nlohmann::ordered_json::parse(evaluated.out), all);
+  const ProgramResult several =
+      run_quire({"eval", (tiny / "run").string(), "--json", "--sweep", "data.subsequence=14,21"});
+  ASSERT_EQ(several.code, 0) << several.err;
+  found.merge(fields_of(nlohmann::ordered_json::parse(several.out), all));
+  EXPECT_EQ(difference(found, all), "");
 }
 
 TEST(OutputPage, NamesEveryFieldOfAComparison) {

@@ -59,8 +59,19 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_
                                        std::span<const CheckpointPart> parts, const nlohmann::json& meta,
                                        const TextFiles& texts = {}, int64_t part_file_bytes = kPartFileBytes);
 
-// Removes all but the newest `count` checkpoints. Here and below, a failed removal is only a warning.
-void keep_newest_checkpoints(const std::filesystem::path& checkpoints_dir, int64_t count);
+// Removes all but the newest `count` checkpoints and those of the steps for which stays() is true. Here and below, a
+// failed removal is only a warning.
+void keep_newest_checkpoints(const std::filesystem::path& checkpoints_dir, int64_t count,
+                             const std::function<bool(int64_t step)>& stays = {});
+
+// The name in a folder of checkpoints that stands for the best one: a symbolic link to it. A path to the link means the
+// checkpoint that it leads to at that moment.
+inline constexpr const char* kBestCheckpoint = "best";
+// Returns the step of the checkpoint that the link leads to; nothing without a link, or without that checkpoint.
+std::optional<int64_t> linked_best_step(const std::filesystem::path& checkpoints_dir);
+// Makes the link lead to the checkpoint of a step at once, or removes it. A failure is only a warning, and nothing but
+// a link is ever replaced.
+void link_best_checkpoint(const std::filesystem::path& checkpoints_dir, const std::optional<int64_t>& step);
 
 // Removes checkpoints of steps above `step`, which remain when a run was resumed from an earlier checkpoint.
 void remove_checkpoints_after(const std::filesystem::path& checkpoints_dir, int64_t step);

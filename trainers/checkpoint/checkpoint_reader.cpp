@@ -34,6 +34,10 @@ void require_folder(const fs::path& path) {
   if (is_folder(path)) return;
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
+    if (path.filename() == kBestCheckpoint && is_folder(path.parent_path())) {
+      fail(ErrorKind::checkpoint, "{}: the run keeps no best checkpoint; it does with checkpoint.best=true",
+           path.string());
+    }
     fail(ErrorKind::checkpoint, "{}: no such folder; give a run or a checkpoint", path.string());
   }
   const std::string ending = path.extension().string();
@@ -82,6 +86,13 @@ fs::path folder_of_checkpoints(const fs::path& path) {
 // Removes a final slash: "RUN/checkpoints/step-00000005/", as a shell completes it, ends in an empty name.
 fs::path without_slash(const fs::path& given) {
   return given.has_filename() ? given : given.parent_path();
+}
+
+// Returns the checkpoint that the link to the best one leads to; any other path as it is.
+fs::path behind_link(const fs::path& path) {
+  if (path.filename() != kBestCheckpoint) return path;
+  const std::optional<int64_t> step = linked_best_step(path.parent_path());
+  return step ? path.parent_path() / checkpoint_name(*step) : path;
 }
 
 // Verifies a checkpoint; errors are thrown on all ranks alike.
@@ -220,7 +231,7 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
 }
 
 fs::path resolve_checkpoint(const fs::path& given) {
-  const fs::path path = without_slash(given);
+  const fs::path path = behind_link(without_slash(given));
   require_folder(path);
   if (is_checkpoint(path)) return path;
   if (const auto latest = latest_checkpoint(folder_of_checkpoints(path))) return *latest;
@@ -228,7 +239,8 @@ fs::path resolve_checkpoint(const fs::path& given) {
 }
 
 fs::path resolve_checkpoint(const fs::path& given, Ranks& ranks) {
-  const fs::path path = without_slash(given);
+  // The link may lead elsewhere a moment later, so root alone follows it.
+  const fs::path path = ranks.found_by_root([&] { return behind_link(without_slash(given)).string(); });
   const bool named = !ranks
                           .found_by_root([&] {
                             require_folder(path);

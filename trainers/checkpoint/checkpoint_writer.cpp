@@ -158,10 +158,13 @@ fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::sp
   return write_checkpoint(checkpoints_dir, step, write_parts, meta, texts);
 }
 
-void keep_newest_checkpoints(const fs::path& checkpoints_dir, int64_t count) {
+void keep_newest_checkpoints(const fs::path& checkpoints_dir, int64_t count,
+                             const std::function<bool(int64_t step)>& stays) {
   QUIRE_CHECK(count >= 1, "keep_newest_checkpoints: count {}", count);
   const std::vector<int64_t> steps = checkpoint_steps(checkpoints_dir);
-  for (size_t i = static_cast<size_t>(count); i < steps.size(); ++i) remove_checkpoint(checkpoints_dir, steps[i]);
+  for (size_t i = static_cast<size_t>(count); i < steps.size(); ++i) {
+    if (!stays || !stays(steps[i])) remove_checkpoint(checkpoints_dir, steps[i]);
+  }
 }
 
 void remove_checkpoints_after(const fs::path& checkpoints_dir, int64_t step) {

@@ -19,11 +19,11 @@ namespace {
 
 StoredEvaluation evaluate_now(const std::string& run, const std::string& split) {
   Ranks& ranks = Ranks::current();
-  OpenedEvaluation opened = open_evaluation({.checkpoint = run, .split = split}, ranks);
+  OpenedEvaluation opened = open_evaluation({.checkpoint = run, .splits = {split}}, ranks);
   log_info(fmt::format("{}: no evaluation of split {} is stored; evaluating {}", run, split,
                        opened.model->checkpoint().filename().string()));
-  const EvaluationResult result = evaluate(opened, 0, false, ranks);
-  return to_stored(opened, result);
+  const EvaluationResult result = evaluate(opened, opened.planned.front(), 0, false, ranks);
+  return to_stored(opened, opened.planned.front(), result);
 }
 
 ComparedRun compared_run(const CompareArguments& arguments, const std::string& path, const std::string& split) {
@@ -61,7 +61,7 @@ void print_comparison(const CompareArguments& arguments) {
   const size_t baseline = number_of_baseline(arguments.runs, arguments.baseline);
   require_comparison_page(arguments.html);
   const std::string split =
-      arguments.split.empty() ? compared_config(arguments.runs[baseline]).evaluate.split : arguments.split;
+      arguments.split.empty() ? compared_config(arguments.runs[baseline]).evaluate.split.first() : arguments.split;
   std::vector<ComparedRun> runs;
   for (const std::string& path : arguments.runs) runs.push_back(compared_run(arguments, path, split));
   const Comparison comparison = compare_runs(std::move(runs), split, baseline);
@@ -86,7 +86,8 @@ void add_compare(Verb& program) {
   app.add_option("--baseline", arguments->baseline,
                  "The run whose group the others are compared with (default: the first)")
       ->type_name("RUN");
-  app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split of the baseline)")
+  app.add_option("--split", arguments->split,
+                 "Part of the corpus (default: the first one in evaluate.split of the baseline)")
       ->type_name("NAME");
   app.add_flag("--best", arguments->best, "Use each run's stored evaluation with the lowest loss, not the latest");
   app.add_flag("--stored", arguments->stored, "Refuse runs without a stored evaluation instead of evaluating them");

@@ -1,9 +1,9 @@
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "trainers/cli/evaluation_report.h"
+#include "trainers/cli/numbers.h"
 #include "trainers/cli/opened_evaluation.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/trained_model.h"
@@ -18,7 +18,10 @@ struct Arguments {
   std::string checkpoint;
   std::vector<std::string> overrides;
   std::string corpus;
-  std::string split;
+  std::vector<std::string> splits;
+  std::vector<std::string> sweep;
+  std::optional<int64_t> stride;
+  std::optional<int64_t> last;
   std::vector<std::string> chosen;  // names of documents
   bool documents = false;
   bool by_position = false;
@@ -29,72 +32,28 @@ struct Arguments {
   bool check = false;
 };
 
-double bits_per_byte(const EvaluationResult& result, const DocumentResult& document) {
-  return result.has_text ? document.nll / (std::log(2.0) * static_cast<double>(document.bytes)) : std::nan("");
+// The file has the targets of one evaluation.
+void require_losses_of_one(const Arguments& arguments, const OpenedEvaluation& opened) {
+  if (arguments.losses.empty() || opened.planned.size() == 1) return;
+  fail(ErrorKind::config,
+       "--losses: holds the losses of one evaluation, and these are {}; name one split, and no values to sweep",
+       opened.planned.size());
 }
 
-nlohmann::ordered_json document_json(const EvaluationResult& result, const DocumentResult& document, bool by_position) {
-  nlohmann::ordered_json json{{"name", document.name},   {"tokens", document.tokens},
-                              {"words", document.words}, {"bytes", document.bytes},
-                              {"nll", document.nll},     {"bits_per_byte", bits_per_byte(result, document)}};
-  if (result.recall) json["recall"] = recall_to_json(document.recall);
-  if (by_position) json["by_position"] = positions_to_json(result, document.by_position);
-  return json;
-}
-
-void print_recall(const RecallResult& recall) {
-  const auto tokens = static_cast<double>(recall.tokens);
-  print(fmt::format("  recall: {} tokens, perplexity {:.4f}, {:.1f} % most likely{}\n", recall.tokens,
-                    std::exp(recall.nll / tokens), 100 * static_cast<double>(recall.correct) / tokens,
-                    recall.chance ? fmt::format(" ({:.1f} % by chance)", 100 * *recall.chance / tokens) : ""));
-}
-
-// Prints losses by position. Bits per byte count the bytes of a bin; the end of a document has none.
-void print_positions(const EvaluationResult& result) {
-  print(fmt::format("  {:>22} {:>12} {:>14}{}\n", "position", "targets", "nats per token",
-                    result.has_bytes_by_position ? "  bits per byte" : ""));
-  for (const PositionBin& bin : result.by_position) {
-    if (bin.tokens == 0) continue;
-    std::string line = fmt::format("  {:>22} {:>12} {:>14.4f}", fmt::format("{}..{}", bin.begin, bin.end - 1),
-                                   bin.tokens, bin.nll.value() / static_cast<double>(bin.tokens));
-    if (result.has_bytes_by_position && bin.bytes > 0) {
-      line += fmt::format(" {:>14.4f}", bin.nll.value() / (std::log(2.0) * static_cast<double>(bin.bytes)));
+void report(const Arguments& arguments, OpenedEvaluation& opened, const ReportDetails& details, int64_t bin_width,
+            Ranks& ranks) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  std::optional<EvaluationTable> table;
+  if (!arguments.json) table.emplace(opened);
+  for (const PlannedEvaluation& planned : opened.planned) {
+    const EvaluationResult result = evaluate(opened, planned, bin_width, false, ranks);
+    if (table) {
+      table->print_line(planned, result, details);
+    } else {
+      list.push_back(evaluation_json(opened, planned, result, details));
     }
-    print(line + "\n");
   }
-}
-
-void print_result(const Arguments& arguments, const LoadedModel& model, const EvaluationResult& result) {
-  const RunConfig& config = model.config();
-  nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
-  json["step"] = model.step();
-  json["weights"] = model.weights() == Weights::average ? "average" : "trained";
-  if (arguments.documents) {
-    for (const DocumentResult& document : result.documents)
-      json["by_document"].push_back(document_json(result, document, arguments.by_position));
-  }
-  if (arguments.by_position) json["by_position"] = positions_to_json(result, result.by_position);
-  if (arguments.json) return print_json(json);
-  print(fmt::format("{}: split {} of {}{}\n", model.checkpoint().string(), result.split, config.data.corpus,
-                    model.weights() == Weights::average ? ", average of the weights" : ""));
-  print(fmt::format("  documents {}  tokens {}  words {}  bytes {}\n", result.documents.size(), result.tokens,
-                    result.words, result.bytes));
-  if (result.has_text) print(fmt::format("  bits per byte    {:.4f}\n", result.bits_per_byte()));
-  print(fmt::format("  token perplexity {:.4f}\n", result.token_perplexity()));
-  if (result.has_words) print(fmt::format("  word perplexity  {:.2f}\n", result.word_perplexity()));
-  if (result.recall && result.recall->tokens > 0) print_recall(*result.recall);
-  print(fmt::format("  mean context {:.0f} tokens  {:.1f} s, {:.0f} tokens/s\n", result.context_mean, result.seconds,
-                    static_cast<double>(result.tokens) / result.seconds));
-  if (arguments.by_position) print_positions(result);
-  if (!arguments.documents) return;
-  for (const DocumentResult& document : result.documents) {
-    std::string line = fmt::format("  {:<32} {:>10} bytes", document.name, document.bytes);
-    if (result.has_text) line += fmt::format("  {:.4f} bits per byte", bits_per_byte(result, document));
-    if (document.recall.tokens > 0) {
-      line += fmt::format("  {}/{} recalled", document.recall.correct, document.recall.tokens);
-    }
-    print(line + "\n");
-  }
+  if (arguments.json) print_json({{"evaluations", list}});
 }
 
 void run(const Arguments& arguments) {
@@ -104,13 +63,25 @@ void run(const Arguments& arguments) {
   OpenedEvaluation opened = open_evaluation({.checkpoint = arguments.checkpoint,
                                              .overrides = arguments.overrides,
                                              .corpus = arguments.corpus,
-                                             .split = arguments.split,
+                                             .splits = arguments.splits,
                                              .documents = arguments.chosen,
-                                             .ema = arguments.ema},
+                                             .ema = arguments.ema,
+                                             .stride = arguments.stride,
+                                             .last = arguments.last,
+                                             .sweep = arguments.sweep},
                                             ranks);
+  require_losses_of_one(arguments, opened);
   if (arguments.check) return print(fmt::format("{}: valid\n", opened.model->checkpoint().string()));
-  const EvaluationResult result = evaluate(opened, bin_width, !arguments.losses.empty(), ranks);
-  print_result(arguments, *opened.model, result);
+  const ReportDetails details{.documents = arguments.documents, .by_position = arguments.by_position};
+  if (opened.planned.size() > 1 || !arguments.sweep.empty())
+    return report(arguments, opened, details, bin_width, ranks);
+  const PlannedEvaluation& planned = opened.planned.front();
+  const EvaluationResult result = evaluate(opened, planned, bin_width, !arguments.losses.empty(), ranks);
+  if (arguments.json) {
+    print_json(evaluation_json(opened, planned, result, details));
+  } else {
+    print_evaluation(opened, planned, result, details);
+  }
   if (!arguments.losses.empty()) {
     // The file is written last: when the disk is full, nothing but this file is lost.
     ranks.on_root([&] {
@@ -132,7 +103,25 @@ void add_eval(Verb& program) {
                  "key.path=value: what configs/REFERENCE.md marks so, as window, carry and data.subsequence; also "
                  "evaluate.rows, evaluate.split, run.threads, data.corpus and data.verify");
   app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
-  app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");
+  app.add_option("--split", arguments->splits,
+                 "Part of the corpus (default: evaluate.split); given several times, each is evaluated by itself, and "
+                 "--json has a list")
+      ->type_name("NAME");
+  app.add_option("--sweep", arguments->sweep,
+                 "Evaluate once for each of these values of a key that may differ at evaluation, such as "
+                 "data.subsequence=256,1024; given several times, once for each combination. The model is loaded once, "
+                 "and --json has a list")
+      ->type_name("KEY=V1,V2");
+  app.add_option(
+         "--stride", arguments->stride,
+         "Read each document in windows of data.subsequence tokens that begin every N tokens and carry no "
+         "state, as published perplexities are computed; each token counts once, in the first window that has it")
+      ->type_name("N")
+      ->check(whole_number(1, 1 << 24));
+  app.add_option("--last", arguments->last,
+                 "Only the last N tokens of each document count, its end included; those before are read as context")
+      ->type_name("N")
+      ->check(whole_number(1, int64_t{1} << 40));
   app.add_option("--document", arguments->chosen, "Read this document of the split alone; may be given several times")
       ->type_name("NAME");
   app.add_flag("--documents", arguments->documents, "Print a line for every document, too");

@@ -125,6 +125,9 @@ void print_run(const Json& json) {
   print(json.at("latest").is_null()
             ? fmt::format("  no whole checkpoint, of {} steps\n", text(json, "steps"))
             : fmt::format("  newest whole checkpoint: step {} of {}\n", text(json, "latest"), text(json, "steps")));
+  if (!json.at("best").is_null()) {
+    print(fmt::format("  best checkpoint: step {}, with the lowest loss of an evaluation\n", text(json, "best")));
+  }
   for (const Json& checkpoint : json.at("checkpoints")) {
     print(fmt::format("    step {}: {}\n", text(checkpoint, "step"),
                       checkpoint.at("damage").is_null() ? "whole" : "damaged: " + text(checkpoint, "damage")));

@@ -8,6 +8,7 @@
 #include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/cli/trained_model.h"
 #include "trainers/evaluation/evaluator.h"
+#include "trainers/run/kept_checkpoints.h"
 #include "trainers/run/metrics.h"
 #include "trainers/run/progress.h"
 #include "trainers/run/run_directory.h"
@@ -51,21 +52,49 @@ bool differ_in_results(const RunConfig& one, const RunConfig& other) {
   });
 }
 
+void require_different(const std::vector<std::string>& splits) {
+  for (auto split = splits.begin(); split != splits.end(); ++split) {
+    if (std::find(splits.begin(), split, *split) != split) {
+      fail(ErrorKind::config, "--split {}: is given twice", *split);
+    }
+  }
+}
+
+// Returns the configurations of all combinations of swept values. Only what changes a result is worth a sweep.
+std::vector<std::pair<KeyValues, RunConfig>> swept_configs(const RunConfig& trained, const EvaluationRequest& request) {
+  std::vector<std::pair<KeyValues, RunConfig>> configs;
+  for (KeyValues& values : combinations_of(request.sweep, request.overrides)) {
+    std::vector<std::string> overrides = request.overrides;
+    for (const auto& [key, value] : values) {
+      if (std::find(kBesideResults.begin(), kBesideResults.end(), key) != kBesideResults.end()) {
+        fail(ErrorKind::config, "--sweep {}: results do not depend on this key{}", key,
+             key == "evaluate.split" ? "; give --split several times" : "");
+      }
+      overrides.push_back(key + "=" + value);
+    }
+    configs.emplace_back(std::move(values), evaluation_config(trained, overrides, kBesideResults));
+    if (request.stride) require_stride(configs.back().second, *request.stride);
+    if (!request.corpus.empty()) configs.back().second.data.corpus = request.corpus;
+  }
+  return configs;
+}
+
 // Opens corpus and model of a checkpoint that may vanish meanwhile, since its run goes on (use_checkpoint).
 void open_checkpoint_of(const std::filesystem::path& path, const EvaluationRequest& request, Ranks& ranks,
                         OpenedEvaluation& opened) {
   std::optional<CheckpointReader> reader;
   RunConfig own;
-  RunConfig chosen;
+  std::vector<std::pair<KeyValues, RunConfig>> configs;
   ranks.on_all([&] {
+    require_different(request.splits);
     reader = open_checkpoint(path);
     const RunConfig trained = checkpoint_config(*reader);
     own = evaluation_config(trained);
-    chosen = evaluation_config(trained, request.overrides, kBesideResults);
+    configs = swept_configs(trained, request);
   });
-  if (!request.corpus.empty()) chosen.data.corpus = request.corpus;
-  opened.split = request.split.empty() ? chosen.evaluate.split : request.split;
-  opened.corpus = open_corpus_on_ranks(chosen.data.corpus, chosen.data.verify, {opened.split}, ranks);
+  const RunConfig& chosen = configs.front().second;
+  const std::vector<std::string>& splits = request.splits.empty() ? chosen.evaluate.split.names : request.splits;
+  opened.corpus = open_corpus_on_ranks(chosen.data.corpus, chosen.data.verify, splits, ranks);
   ranks.on_all([&] {
     const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(*reader);
     if (opened.corpus->tokenizer().serialise() != tokenizer->serialise()) {
@@ -73,14 +102,28 @@ void open_checkpoint_of(const std::filesystem::path& path, const EvaluationReque
            "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
            chosen.data.corpus, opened.corpus->tokenizer().kind(), tokenizer->kind());
     }
-    opened.only = numbers_of(request.documents, opened.corpus->split(opened.split), opened.split);
-    opened.model.reset();
-    const Weights weights = chosen_weights(request.ema, chosen);
-    opened.model = std::make_unique<LoadedModel>(*reader, chosen, weights);
     const CheckpointMeta meta = checkpoint_meta(*reader);
+    const Weights weights = chosen_weights(request.ema, chosen);
+    const bool as_the_run_reads = request.documents.empty() && !request.stride && !request.last &&
+                                  opened.corpus->hash() == meta.corpus && weights == chosen_weights(std::nullopt, own);
+    opened.planned.clear();
+    for (const std::string& split : splits) {
+      const std::vector<int64_t> only = numbers_of(request.documents, opened.corpus->split(split), split);
+      const bool decides_best = own.checkpoint.best && split == own.evaluate.split.first();
+      for (const auto& [values, config] : configs) {
+        opened.planned.push_back({.split = split,
+                                  .config = config,
+                                  .swept = values,
+                                  .stride = request.stride,
+                                  .last = request.last,
+                                  .only = only,
+                                  .as_the_run_evaluates = as_the_run_reads && !differ_in_results(own, config),
+                                  .decides_best = decides_best});
+      }
+    }
+    opened.model.reset();
+    opened.model = std::make_unique<LoadedModel>(*reader, chosen, weights);
     opened.trained = {reader->step(), meta.tokens, std::nullopt};
-    opened.as_the_run_evaluates = opened.only.empty() && opened.corpus->hash() == meta.corpus &&
-                                  weights == chosen_weights(std::nullopt, own) && !differ_in_results(own, chosen);
   });
 }
 
@@ -96,9 +139,11 @@ std::optional<double> training_seconds(const OpenedEvaluation& opened) {
   }
 }
 
-void store(const OpenedEvaluation& opened, const EvaluationResult& result) {
+void store(const OpenedEvaluation& opened, const PlannedEvaluation& planned, const EvaluationResult& result) {
   const auto run = run_of_checkpoint(opened.model->checkpoint());
-  if (run && !RunDirectory::is_in_use(*run)) try_to_store_run_evaluation(*run, to_stored(opened, result));
+  if (!run || RunDirectory::is_in_use(*run)) return;
+  try_to_store_run_evaluation(*run, to_stored(opened, planned, result), ReplaceBest::when_same_and_lower);
+  if (planned.decides_best) link_best_of_run(*run, planned.config);
 }
 
 }  // namespace
@@ -110,14 +155,16 @@ OpenedEvaluation open_evaluation(const EvaluationRequest& request, Ranks& ranks)
   return opened;
 }
 
-EvaluationResult evaluate(OpenedEvaluation& opened, int64_t bin_width, bool each_target, Ranks& ranks) {
-  const RunConfig& config = opened.model->config();
+EvaluationResult evaluate(OpenedEvaluation& opened, const PlannedEvaluation& planned, int64_t bin_width,
+                          bool each_target, Ranks& ranks) {
   std::unique_ptr<Progress> progress;
-  EvaluationResult result = evaluate(opened.model->store(), config, *opened.corpus, opened.model->machine(),
-                                     {.split = opened.split,
-                                      .rows = config.evaluate.rows,
+  EvaluationResult result = evaluate(opened.model->store(), planned.config, *opened.corpus, opened.model->machine(),
+                                     {.split = planned.split,
+                                      .rows = planned.config.evaluate.rows,
                                       .documents = {},
-                                      .only = opened.only,
+                                      .only = planned.only,
+                                      .last = planned.last,
+                                      .stride = planned.stride,
                                       .progress =
                                           [&](int64_t done, int64_t total) {
                                             if (!progress) progress = std::make_unique<Progress>("eval", total);
@@ -128,15 +175,16 @@ EvaluationResult evaluate(OpenedEvaluation& opened, int64_t bin_width, bool each
                                       .each_target = each_target,
                                       .ranks = &ranks});
   if (progress) progress->finish();
-  if (bin_width == 0 && opened.as_the_run_evaluates && ranks.is_root()) store(opened, result);
+  if (bin_width == 0 && planned.as_the_run_evaluates && ranks.is_root()) store(opened, planned, result);
   return result;
 }
 
-StoredEvaluation to_stored(const OpenedEvaluation& opened, const EvaluationResult& result) {
+StoredEvaluation to_stored(const OpenedEvaluation& opened, const PlannedEvaluation& planned,
+                           const EvaluationResult& result) {
   TrainedSoFar trained = opened.trained;
   trained.seconds = training_seconds(opened);
   const std::string weights = opened.model->weights() == Weights::average ? "average" : "trained";
-  return stored_evaluation(result, opened.model->config(), *opened.corpus, weights, trained);
+  return stored_evaluation(result, planned.config, *opened.corpus, weights, trained);
 }
 
 }  // namespace quire

@@ -18,9 +18,9 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 
 bool changes_a_result(const std::string& key) {
   static const std::set<std::string> kOthers{
-      "run.seed",      "run.name",       "run.threads",     "run.max_wall_time", "run.rank_timeout",
-      "data.corpus",   "data.verify",    "data.accumulate", "data.vocabulary",   "evaluate.every",
-      "evaluate.rows", "evaluate.split", "evaluate.tokens", "evaluate.documents"};
+      "run.seed",      "run.name",       "run.threads",     "run.max_wall_time",  "run.rank_timeout",
+      "data.corpus",   "data.verify",    "data.accumulate", "data.vocabulary",    "evaluate.every",
+      "evaluate.rows", "evaluate.split", "evaluate.tokens", "evaluate.documents", "evaluate.at_start"};
   return kOthers.count(key) == 0 && !key.starts_with("checkpoint.") && !key.starts_with("log.");
 }
 

@@ -40,6 +40,21 @@ double EvaluationResult::bits_per_byte() const {
   return nll / (std::numbers::ln2 * static_cast<double>(bytes));
 }
 
+namespace {
+
+nlohmann::ordered_json harness_to_json(const EvaluationResult& result) {
+  if (!result.harness) return nullptr;
+  const auto bytes = static_cast<double>(result.bytes);
+  const double nll = result.harness->nll;
+  return {{"words", result.harness->words},
+          {"nll", nll},
+          {"word_perplexity", std::exp(nll / static_cast<double>(result.harness->words))},
+          {"byte_perplexity", std::exp(nll / bytes)},
+          {"bits_per_byte", nll / (std::numbers::ln2 * bytes)}};
+}
+
+}  // namespace
+
 nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows) {
   nlohmann::ordered_json json{
       {"split", result.split},
@@ -56,11 +71,14 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
       {"stack", kind_to_json(config.model.stack.mechanism)},
       {"subsequence", config.data.subsequence},
       {"score_first_token", config.data.score_first_token},
-      {"rows", std::min<int64_t>(rows, static_cast<int64_t>(result.documents.size()))},
+      {"rows", result.stride ? rows : std::min<int64_t>(rows, static_cast<int64_t>(result.documents.size()))},
+      {"stride", result.stride ? nlohmann::ordered_json(*result.stride) : nlohmann::ordered_json()},
+      {"last", result.last ? nlohmann::ordered_json(*result.last) : nlohmann::ordered_json()},
       {"context_mean", result.context_mean},
       {"as_trained", result.as_trained},
       {"seconds", result.seconds},
   };
+  json["harness"] = harness_to_json(result);
   if (result.recall) json["recall"] = recall_to_json(*result.recall);
   for (const MemoryConfig& memory : config.model.memory) {
     nlohmann::ordered_json entry = kind_to_json(memory.mechanism);

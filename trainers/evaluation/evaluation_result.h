@@ -32,8 +32,17 @@ struct DocumentResult {
   std::vector<PositionBin> by_position;  // with the same bins as the sum over all documents
 };
 
+// The numbers from which lm-evaluation-harness computes the figures of loglikelihood_rolling: the end of a document is
+// no target, and its words are the parts that re.split(r"\s+") makes, of which blanks at either end make one more.
+struct HarnessCounts {
+  int64_t words = 0;
+  double nll = 0;  // nats
+};
+
 struct EvaluationResult {
   std::string split;
+  std::optional<int64_t> stride;  // as in EvaluationOptions
+  std::optional<int64_t> last;
   std::vector<DocumentResult> documents;
   int64_t tokens = 0;
   int64_t words = 0;
@@ -51,6 +60,8 @@ struct EvaluationResult {
   // divided by bytes. has_words: also no first token is left out, so that nats can be divided by words.
   bool has_text = true;
   bool has_words = true;
+  // Only where all targets count, tokens write the bytes of the text, and words lie between white space of Unicode.
+  std::optional<HarnessCounts> harness;
   double seconds = 0;
   bool complete = true;  // false when options.stop ended the evaluation early: the sums are then partial
 

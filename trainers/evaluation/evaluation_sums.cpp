@@ -80,6 +80,9 @@ void EvaluationSums::add_up(Ranks& ranks) {
   }
   for (const DocumentBin& of : gathered(ranks, mine)) bins_[static_cast<size_t>(of.document)].add(of.bin);
   if (each_) targets_ = gathered(ranks, targets_);
+  const std::vector<ExactSum> ends = gathered(ranks, std::vector<ExactSum>{ends_});
+  ends_ = {};
+  for (const ExactSum& of_rank : ends) ends_.add(of_rank);
   const std::vector<int64_t> seen = gathered(ranks, std::vector<int64_t>{seen_});
   seen_ = 0;
   for (const int64_t of_rank : seen) seen_ += of_rank;

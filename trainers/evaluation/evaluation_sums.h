@@ -33,6 +33,8 @@ class EvaluationSums {
   // Adds a target of a document: its loss, its position in the text with the number of bytes of the target, and the
   // number of tokens that it sees.
   void add(int64_t document, double nll, int64_t position, int64_t bytes, int64_t seen);
+  // Adds the loss of the end of a document, which add() has counted, too.
+  void add_end(double nll) { ends_.add(nll); }
   void add_recalled(int64_t document, double nll, bool correct);
   bool keeps_each() const { return each_; }
   void keep(const TargetLoss& target) { targets_.push_back(target); }
@@ -42,6 +44,7 @@ class EvaluationSums {
   const std::vector<DocumentSums>& documents() const { return documents_; }
   int64_t targets() const;
   int64_t seen() const { return seen_; }
+  const ExactSum& ends() const { return ends_; }
   // Return the bins of all documents, and of one; empty without bins.
   std::vector<PositionBin> bins() const;
   std::vector<PositionBin> bins(int64_t document) const;
@@ -54,6 +57,7 @@ class EvaluationSums {
   bool each_;
   std::vector<TargetLoss> targets_;
   int64_t seen_ = 0;
+  ExactSum ends_;
 };
 
 }  // namespace quire

@@ -7,10 +7,12 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "data/batches/batch_source.h"
+#include "data/sources/word_counter.h"
 #include "layers/model/model_mechanisms.h"
 #include "layers/state/state_pool.h"
+#include "trainers/evaluation/evaluation_batches.h"
 #include "trainers/evaluation/evaluation_sums.h"
+#include "trainers/evaluation/read_documents.h"
 
 namespace quire {
 
@@ -38,38 +40,6 @@ std::vector<int64_t> cells(const std::vector<uint8_t>& marked) {
   return places;
 }
 
-// The documents to read, in ascending order.
-struct ReadDocuments {
-  std::vector<int64_t> documents;
-  std::optional<int64_t> last_targets;  // the number of targets to read of the last document; nothing: all
-
-  std::optional<int64_t> cut(int64_t document) const {
-    return last_targets && document == documents.back() ? last_targets : std::nullopt;
-  }
-};
-
-// Returns how many targets of a document count, from its `first` one up to `targets`.
-int64_t counted_targets(const Split& split, int64_t document, int64_t first, int64_t targets) {
-  if (!split.marked()) return targets - first;
-  constexpr int64_t kPiece = int64_t{1} << 16;
-  std::vector<uint8_t> marks;
-  int64_t counted = 0;
-  for (int64_t begin = first; begin < targets; begin += kPiece) {
-    marks.resize(static_cast<size_t>(std::min(kPiece, targets - begin)));
-    split.marks(document, begin, static_cast<int64_t>(marks.size()), marks.data());
-    for (const uint8_t mark : marks) counted += (mark & kCounted) != 0 ? 1 : 0;
-  }
-  return counted;
-}
-
-// Returns the number of bytes that the tokenizer writes for the first tokens.
-int64_t first_bytes(const Split& split, const Tokenizer& tokenizer, int64_t document, int64_t count) {
-  std::vector<int32_t> ids(static_cast<size_t>(std::min(count, split.length(document))));
-  split.tokens(document, 0, static_cast<int64_t>(ids.size()), ids.data());
-  const auto bytes = static_cast<int64_t>(tokenizer.decode(ids).size());
-  return std::min(bytes, split.bytes(document));  // a lossy tokenizer may write more than it read
-}
-
 // Returns the number of bytes of each token, by id.
 std::vector<int64_t> bytes_of_tokens(const Tokenizer& tokenizer) {
   std::vector<int64_t> bytes;
@@ -85,29 +55,6 @@ std::vector<double> as_doubles(const Tensor& tensor) {
   return {values.begin(), values.end()};
 }
 
-// Fills in the documents of the result, except their losses.
-void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_first_token, const ReadDocuments& read,
-                    EvaluationResult& result) {
-  const int64_t left_out = score_first_token ? 0 : 1;
-  for (const int64_t document : read.documents) {
-    const std::optional<int64_t> cut = read.cut(document);
-    const int64_t all = cut.value_or(split.length(document) + 1);
-    const int64_t targets = counted_targets(split, document, left_out, all);
-    result.has_text = result.has_text && targets == all - left_out && !(cut && tokenizer.lossy());
-    const int64_t until = cut ? first_bytes(split, tokenizer, document, *cut) : split.bytes(document);
-    const int64_t bytes = until - first_bytes(split, tokenizer, document, left_out);
-    result.documents.push_back({split.name(document), targets, split.words(document), bytes, 0.0, {}, {}});
-    if (const std::optional<double> chance = split.chance(document); chance && !cut) {
-      result.documents.back().recall.chance = chance;
-      result.recall->chance = result.recall->chance.value_or(0) + *chance;
-    }
-    result.tokens += targets;
-    result.words += split.words(document);
-    result.bytes += bytes;
-  }
-  result.has_words = result.has_text && score_first_token && !read.last_targets;
-}
-
 std::optional<PositionBins> make_bins(const EvaluationOptions& options, const Split& split,
                                       const std::vector<int64_t>& documents) {
   if (!options.bin_width) return std::nullopt;
@@ -120,19 +67,26 @@ std::optional<PositionBins> make_bins(const EvaluationOptions& options, const Sp
 // depend on the other documents.
 class Reader {
  public:
-  Reader(Network& network, const ModelReading& reading, const Machine& machine, const BatchOptions& rows,
+  Reader(Network& network, const ModelReading& reading, const Machine& machine, const BatchOptions& rows, int32_t eos,
          std::vector<int64_t> bytes)
-      : network_(network), insertion_(network.model.insertion()), reach_(reading.model), bytes_(std::move(bytes)) {
+      : network_(network),
+        insertion_(network.model.insertion()),
+        reach_(reading.model),
+        eos_(eos),
+        bytes_(std::move(bytes)) {
     if (rows.last_row == rows.first_row) return;  // there are more ranks than documents
     state_.emplace(network.declared.state, rows.last_row - rows.first_row, rows.data.subsequence, machine.dtype,
                    machine.device, machine.scratch);
   }
 
-  void read(const Batch& batch, EvaluationSums& sums) {
+  void read(const EvaluationBatch& read, EvaluationSums& sums) {
+    const Batch& batch = read.batch;
     if (!state_) return;
     state_->begin_step(batch);
     for (const auto& [begin, end] : active_runs(batch)) {
       const Batch part = batch.row_block(begin, end);
+      origins_ = read.origins.empty() ? std::span<const int64_t>()
+                                      : std::span(read.origins).subspan(static_cast<size_t>(begin));
       Tape tape(false);
       const StateView view = state_->view(begin, end);
       const std::vector<int64_t> asked = cells(sums.keeps_each() ? part.loss_mask : part.recalled);
@@ -158,6 +112,7 @@ class Reader {
   // Returns the position in the text. (Positions of the batch also count inserted tokens.)
   int64_t text_position(const Batch& part, size_t cell) const {
     const int64_t position = part.position[cell];
+    if (!origins_.empty()) return position + origins_[cell / static_cast<size_t>(part.length)];
     // An inserted token with a target has the target of the token before it.
     return insertion_.tokens_before(position) - (insertion_.is_inserted(position) ? 1 : 0);
   }
@@ -167,6 +122,7 @@ class Reader {
     const int64_t bytes = bytes_.empty() ? 0 : bytes_[static_cast<size_t>(part.targets[cell])];
     // A target also sees its own position.
     const int64_t seen = reach_({position, static_cast<int64_t>(cell) % part.length});
+    if (part.targets[cell] == eos_) sums.add_end(nll);
     sums.add(part.document[cell], nll, text_position(part, cell), bytes,
              insertion_.tokens_before(position + 1) - insertion_.tokens_before(position - seen));
   }
@@ -174,8 +130,10 @@ class Reader {
   Network& network_;
   const Insertion& insertion_;
   ModelReach reach_;
+  int32_t eos_;
   std::vector<int64_t> bytes_;  // bytes of each token, by id; or empty
   std::optional<StatePool> state_;
+  std::span<const int64_t> origins_;  // of the rows that are read (EvaluationBatch)
 };
 
 void put_losses(const EvaluationSums& sums, const std::vector<int64_t>& documents, EvaluationResult& result) {
@@ -207,18 +165,24 @@ std::vector<TargetLoss> by_place(std::vector<TargetLoss> targets, const std::vec
   return targets;
 }
 
-ReadDocuments documents_of(const EvaluationOptions& options, const Split& split) {
-  if (!options.only.empty()) return {options.only, std::nullopt};
-  ReadDocuments read;
-  const int64_t count = std::min(options.documents.value_or(split.documents()), split.documents());
-  int64_t left = options.tokens.value_or(INT64_MAX);
-  for (int64_t document = 0; document < count && left > 0; ++document) {
-    const int64_t targets = split.length(document) + 1;
-    read.documents.push_back(document);
-    if (targets > left) read.last_targets = left;
-    left -= std::min(left, targets);
-  }
-  return read;
+// Sets the number of rows, and those of this rank: a row needs a document or a window.
+void set_rows(BatchOptions& batches, const EvaluationOptions& options, const Split& split, const Ranks& ranks) {
+  const int64_t items = options.stride ? StridedWindows(split.offsets(), batches, *options.stride).windows()
+                                       : static_cast<int64_t>(batches.only->size());
+  const int64_t rows = std::min(std::max<int64_t>(options.rows, ranks.size()), items);
+  batches.data.rows = rows;
+  batches.first_row = rows * ranks.rank() / ranks.size();
+  batches.last_row = rows * (ranks.rank() + 1) / ranks.size();
+}
+
+std::optional<HarnessCounts> harness_counts(const Corpus& corpus, const Split& split,
+                                            const std::vector<int64_t>& documents, const EvaluationSums& sums,
+                                            const EvaluationResult& result) {
+  if (!result.has_words || !result.complete || corpus.tokenizer().lossy() || corpus.word_rule() != kWordRule) return {};
+  HarnessCounts counts;
+  for (const int64_t document : documents) counts.words += parts_between_blanks(split, corpus.tokenizer(), document);
+  counts.nll = result.nll - sums.ends().value();
+  return counts;
 }
 
 // Removes the chances, which are only known for whole documents.
@@ -229,6 +193,19 @@ void forget_chances(EvaluationResult& result) {
 
 }  // namespace
 
+void require_stride(const RunConfig& config, int64_t stride) {
+  if (stride > config.data.subsequence) {
+    fail(ErrorKind::config, "--stride {}: windows of {} tokens (data.subsequence) would leave out tokens between them",
+         stride, config.data.subsequence);
+  }
+  if (insertion_of(config.model).any()) {
+    fail(ErrorKind::config,
+         "--stride {}: this model inserts tokens of its own at fixed places of a document, which windows would move; "
+         "leave it out",
+         stride);
+  }
+}
+
 EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus& corpus, const Machine& machine,
                           const EvaluationOptions& options) {
   const auto started = std::chrono::steady_clock::now();
@@ -238,37 +215,36 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   const Split& split = corpus.split(options.split);
   const ReadDocuments read = documents_of(options, split);
   const std::vector<int64_t>& documents = read.documents;
-  const int64_t rows = std::min(std::max<int64_t>(options.rows, ranks.size()), static_cast<int64_t>(documents.size()));
 
   EvaluationResult result;
   result.split = options.split;
+  result.stride = options.stride;
+  result.last = options.last;
   if (split.marked()) result.recall.emplace();
-  list_documents(split, corpus.tokenizer(), config.data.score_first_token, read, result);
+  list_documents(split, corpus.tokenizer(), config.data.score_first_token, read, options.last, result);
   EvaluationSums sums(documents.back() + 1, make_bins(options, split, documents), options.each_target);
   result.has_bytes_by_position = options.bin_width && !corpus.tokenizer().lossy() && result.has_text;
 
   const ModelReading reading = reading_of(config.model, config.data.subsequence, Purpose::evaluate);
-  result.as_trained = reading.as_trained;
+  result.as_trained = reading.as_trained && (!options.stride || config.data.sampling == Sampling::windows);
   Network network(store, reading.model, corpus.tokenizer().vocabulary_size(), machine.dtype);
-  DataConfig data = config.data;
-  data.rows = rows;
-  data.pack = Pack::pad;
-  data.sampling = Sampling::documents;
-  const BatchOptions batches{.data = data,
-                             .first_row = rows * ranks.rank() / ranks.size(),
-                             .last_row = rows * (ranks.rank() + 1) / ranks.size(),
-                             .insertion = network.model.insertion(),
-                             .shuffle = false,
-                             .endless = false,
-                             .only = documents,
-                             .last_tokens = read.last_targets};
-  Reader reader(network, reading, machine, batches,
+  BatchOptions batches{.data = config.data,
+                       .insertion = network.model.insertion(),
+                       .shuffle = false,
+                       .endless = false,
+                       .only = documents,
+                       .last_tokens = read.last_targets,
+                       .count_last = options.last};
+  batches.data.pack = Pack::pad;
+  batches.data.sampling = Sampling::documents;
+  set_rows(batches, options, split, ranks);
+  Reader reader(network, reading, machine, batches, corpus.tokenizer().eos_id(),
                 result.has_bytes_by_position ? bytes_of_tokens(corpus.tokenizer()) : std::vector<int64_t>{});
   // Every rank deals all documents, so all make the same number of steps.
-  BatchSource source(corpus, options.split, batches);
+  EvaluationBatches source(corpus, options.split, batches, options.stride);
   double done = 0;
   while (const auto item = source.next()) {
-    reader.read(item->batch, sums);
+    reader.read(*item, sums);
     // This sum also keeps the ranks in step, so that none waits for long.
     std::array<double, 1> targets{static_cast<double>(item->batch.target_count)};
     ranks.sum(targets);
@@ -281,6 +257,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   }
   sums.add_up(ranks);
   put_losses(sums, documents, result);
+  result.harness = harness_counts(corpus, split, documents, sums, result);
   if (!result.complete) forget_chances(result);
   result.by_position = sums.bins();
   result.targets = by_place(sums.take_targets(), documents);

@@ -236,6 +236,8 @@ Json inspect_run(const fs::path& path) {
     checkpoints.push_back(entry);
   }
   json["latest"] = latest ? Json(*latest) : Json();
+  const std::optional<int64_t> best = linked_best_step(folder);
+  json["best"] = best ? Json(*best) : Json();
   const bool lost = step_of_written_checkpoint(config, last_logged_step(path / "metrics.jsonl", INT64_MAX)).has_value();
   json["state"] = RunDirectory::is_in_use(path)      ? "running"
                   : !latest && !checkpoints.empty()  ? "all its checkpoints are damaged"

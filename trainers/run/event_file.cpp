@@ -167,14 +167,14 @@ EventFile::EventFile(const fs::path& folder, int64_t first_step) {
   append_event(first_step, Message().text(7, Message().number(1, 1)));  // SessionLog{START}
 }
 
-void EventFile::append(const nlohmann::ordered_json& line) {
+void EventFile::append(const nlohmann::ordered_json& line, const std::string& evaluation) {
   Message summary;
   for (const auto& [name, value] : line.items()) {
     if (name == "evaluation") {
-      add_scalars(summary, "evaluation/loss", value.at("nll").get<double>() / value.at("tokens").get<double>());
+      add_scalars(summary, evaluation + "/loss", value.at("nll").get<double>() / value.at("tokens").get<double>());
       for (const char* figure : {"token_perplexity", "word_perplexity", "bits_per_byte", "recall"}) {
         if (const auto found = value.find(figure); found != value.end()) {
-          add_scalars(summary, std::string("evaluation/") + figure, *found);
+          add_scalars(summary, evaluation + "/" + figure, *found);
         }
       }
     } else if (name != "step") {

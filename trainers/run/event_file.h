@@ -36,8 +36,9 @@ class EventFile {
   EventFile(const std::filesystem::path& folder, int64_t first_step);
 
   // Adds the figures of a line of metrics.jsonl: numbers of a step as "train/...", "telemetry/..." and "norms/...",
-  // those of an evaluation as "evaluation/...". Other fields of an evaluation are settings, and are left out.
-  void append(const nlohmann::ordered_json& metrics_line);
+  // those of an evaluation as "evaluation/...", or below another name. Other fields of an evaluation are settings, and
+  // are left out.
+  void append(const nlohmann::ordered_json& metrics_line, const std::string& evaluation = "evaluation");
   void append_histogram(int64_t step, const std::string& tag, const Histogram& histogram);
   // Adds a text, shown as Markdown.
   void append_text(int64_t step, const std::string& tag, std::string_view text);

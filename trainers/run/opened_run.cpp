@@ -27,7 +27,10 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config, Ranks& ranks) {
   });
   std::vector<std::string> splits;
   if (config.data.mix.empty()) splits.push_back(config.data.split);
-  if (config.evaluate.every > 0) splits.push_back(config.evaluate.split);
+  if (config.evaluate.every > 0) {
+    const std::vector<std::string>& evaluated = config.evaluate.split.names;
+    splits.insert(splits.end(), evaluated.begin(), evaluated.end());
+  }
   std::unique_ptr<Corpus> corpus = open_corpus_on_ranks(path, config.data.verify, splits, ranks);
   ranks.on_all([&] {
     if (config.data.mix.empty()) {

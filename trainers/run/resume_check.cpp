@@ -71,8 +71,9 @@ std::vector<std::string> lost_edits(const RunConfig& before, const RunFile& run,
 }
 
 std::optional<int64_t> step_of_written_checkpoint(const RunConfig& config, int64_t last_logged) {
-  const int64_t every = config.checkpoint.every;
-  if (every > 0 && last_logged > every) return every;
+  for (int64_t step : {config.checkpoint.every, config.checkpoint.milestones}) {
+    if (step > 0 && last_logged > step) return step;
+  }
   // The last step's line is written just before the last checkpoint.
   if (last_logged >= config.schedule.steps) return config.schedule.steps;
   return std::nullopt;
@@ -115,15 +116,20 @@ void require_checkpoint_of_run(const std::filesystem::path& checkpoint, const Ru
   }
 }
 
-bool was_evaluated(const std::filesystem::path& metrics, int64_t step) {
-  const std::vector<nlohmann::ordered_json> lines = read_metrics(metrics);
-  return std::any_of(lines.begin(), lines.end(), [&](const nlohmann::ordered_json& line) {
-    return line.contains("evaluation") && line.value("step", int64_t{0}) == step;
-  });
+std::vector<std::string> not_evaluated(const std::filesystem::path& metrics, int64_t step,
+                                       const std::vector<std::string>& splits) {
+  std::vector<std::string> missing = splits;
+  for (const nlohmann::ordered_json& line : read_metrics(metrics)) {
+    const auto evaluation = line.find("evaluation");
+    if (evaluation == line.end() || !evaluation->is_object() || line.value("step", int64_t{0}) != step) continue;
+    std::erase(missing, evaluation->value("split", ""));
+  }
+  return missing;
 }
 
 bool is_finished(const RunConfig& config, int64_t step, const std::filesystem::path& metrics) {
-  return step >= config.schedule.steps && (config.evaluate.every == 0 || was_evaluated(metrics, step));
+  return step >= config.schedule.steps &&
+         (config.evaluate.every == 0 || not_evaluated(metrics, step, config.evaluate.split.names).empty());
 }
 
 void require_no_changes(const std::vector<ConfigDifference>& differences, const ResumeRequest& request,

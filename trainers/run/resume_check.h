@@ -50,10 +50,11 @@ void require_checkpoint_of_run(const std::filesystem::path& checkpoint, const Ru
 // Throws Error(config) when a run is to end before the step of the checkpoint that it continues from.
 void require_steps_left(const RunConfig& config, int64_t step);
 
-// Returns true when a run has made all of its steps and evaluated the last one, if it evaluates.
+// Returns true when a run has made all of its steps and evaluated every split after the last one, if it evaluates.
 bool is_finished(const RunConfig& config, int64_t step, const std::filesystem::path& metrics);
-// Returns whether metrics.jsonl has an evaluation of the step.
-bool was_evaluated(const std::filesystem::path& metrics, int64_t step);
+// Returns those of the splits of which metrics.jsonl has no evaluation after the step.
+std::vector<std::string> not_evaluated(const std::filesystem::path& metrics, int64_t step,
+                                       const std::vector<std::string>& splits);
 // Throws Error(config) that names the requested changes when a run of `steps` steps has no step left for them. If an
 // evaluation of the last step is still due, changes for evaluation are allowed.
 void require_no_changes(const std::vector<ConfigDifference>& differences, const ResumeRequest& request,

@@ -26,6 +26,21 @@ std::string split_in_file_name(const std::string& split) {
   return name;
 }
 
+bool replaces(const std::optional<StoredEvaluation>& best, const StoredEvaluation& evaluation, ReplaceBest replace) {
+  switch (replace) {
+    case ReplaceBest::always:
+      return true;
+    case ReplaceBest::never:
+      return false;
+    case ReplaceBest::when_lower:
+    case ReplaceBest::when_same_and_lower:
+      break;
+  }
+  if (!best) return true;
+  if (!best->reads_what(evaluation)) return replace == ReplaceBest::when_lower;
+  return evaluation.loss() < best->loss();
+}
+
 // Writes PATH under another name first. The name has the number of the process, because quire eval and a training run
 // may store an evaluation at the same moment.
 void replace_evaluation(const fs::path& path, const std::string& text) {
@@ -56,7 +71,7 @@ std::optional<StoredEvaluation> read_run_evaluation(const fs::path& run_director
   return read_stored_evaluation(path);
 }
 
-void store_run_evaluation(const fs::path& run_directory, const StoredEvaluation& evaluation) {
+void store_run_evaluation(const fs::path& run_directory, const StoredEvaluation& evaluation, ReplaceBest replace) {
   std::error_code error;
   fs::create_directories(run_directory / kEvaluations, error);
   if (error) fail(ErrorKind::disk, "{}: cannot be made: {}", (run_directory / kEvaluations).string(), error.message());
@@ -66,13 +81,14 @@ void store_run_evaluation(const fs::path& run_directory, const StoredEvaluation&
     replace_evaluation(evaluation_file(run_directory, evaluation.split, WhichEvaluation::latest), text);
   }
   const auto best = read_run_evaluation(run_directory, evaluation.split, WhichEvaluation::best);
-  if (best && best->reads_what(evaluation) && best->loss() <= evaluation.loss()) return;
+  if (!replaces(best, evaluation, replace)) return;
   replace_evaluation(evaluation_file(run_directory, evaluation.split, WhichEvaluation::best), text);
 }
 
-void try_to_store_run_evaluation(const fs::path& run_directory, const StoredEvaluation& evaluation) {
+void try_to_store_run_evaluation(const fs::path& run_directory, const StoredEvaluation& evaluation,
+                                 ReplaceBest replace) {
   try {
-    store_run_evaluation(run_directory, evaluation);
+    store_run_evaluation(run_directory, evaluation, replace);
   } catch (const Error& error) {
     log_warn(fmt::format("the evaluation is not stored for quire compare: {}", error.what()));
   }

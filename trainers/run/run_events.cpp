@@ -62,7 +62,7 @@ std::unique_ptr<EventFile> open_run_events(const fs::path& run_directory, RunCon
   return events;
 }
 
-void append_histograms(EventFile& events, int64_t step, const EvaluationResult& result, const ParameterStore& store) {
+void append_losses(EventFile& events, int64_t step, const EvaluationResult& result, const std::string& tag) {
   std::vector<double> losses;
   for (const DocumentResult& document : result.documents) {
     const double size = result.has_text ? static_cast<double>(document.bytes) * std::numbers::ln2
@@ -70,7 +70,10 @@ void append_histograms(EventFile& events, int64_t step, const EvaluationResult& 
     if (size > 0) losses.push_back(document.nll / size);
   }
   const std::string unit = result.has_text ? "bits_per_byte" : "loss";
-  if (!losses.empty()) events.append_histogram(step, "documents/" + unit, histogram_of(losses));
+  if (!losses.empty()) events.append_histogram(step, tag + "/" + unit, histogram_of(losses));
+}
+
+void append_weights(EventFile& events, int64_t step, const ParameterStore& store) {
   for (const ParameterStore::Entry& entry : store.entries()) {
     events.append_histogram(step, "weights/" + entry.name, histogram_of(as_doubles(store.value(entry))));
   }

@@ -15,8 +15,10 @@ namespace quire {
 std::unique_ptr<EventFile> open_run_events(const std::filesystem::path& run_directory, RunConfig config,
                                            int64_t first_step);
 
-// Appends histograms of the weights of every parameter and of the losses of the evaluated documents: bits per byte, or
-// nats per token where there is no text.
-void append_histograms(EventFile& events, int64_t step, const EvaluationResult& result, const ParameterStore& store);
+// Appends a histogram of the losses of the evaluated documents under `tag`: bits per byte, or nats per token where
+// there is no text.
+void append_losses(EventFile& events, int64_t step, const EvaluationResult& result, const std::string& tag);
+// Appends histograms of the weights of every parameter.
+void append_weights(EventFile& events, int64_t step, const ParameterStore& store);
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/run/kept_checkpoints.h"
 #include "trainers/run/pace.h"
 #include "trainers/run/progress.h"
 #include "trainers/run/schedule_share.h"
@@ -54,10 +55,8 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     log_info(fmt::format("going on from step {}", training_->step));
   }
   for (const std::string& line : changes_) log_info(line);
-  if (training_->step > 0) {
-    // Makes the evaluation that a signal interrupted in the previous process.
-    if (needs_evaluation() && !evaluate_now(stop)) return RunOutcome::stopped;
-  }
+  // The evaluation before the first step, or one that a signal interrupted in the previous process.
+  if (!evaluate_now(splits_to_evaluate(), stop)) return RunOutcome::stopped;
 
   if (!mixture_)
     line_ = StepLine(bits_per_byte_of_nat(corpus_->split(config_.data.split), config_.data.score_first_token));
@@ -112,13 +111,13 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     }
     bool evaluated = true;
     if (evaluation_due()) {
-      evaluated = beside_steps([&] { return why.empty() && evaluate_now(stop); });
+      evaluated = beside_steps([&] { return why.empty() && evaluate_now(config_.evaluate.split.names, stop); });
       if (!evaluated && why.empty()) why = ask(stop);
     }
     const bool stopping = !why.empty();
     if (stopping || last) {
       save();
-    } else if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) {
+    } else if (config_.checkpoint.due(step)) {
       beside_steps([&] { return try_to_save(); });
     }
     if (stopping && !(last && evaluated)) {
@@ -195,10 +194,6 @@ void Trainer::log_step(const StepResult& result, double seconds, double exchange
   }
   for (const auto& [name, value] : result.telemetry) line["telemetry"][name] = value;
   for (const LayerNorms& of : norms) line["norms"][of.layer] = {{"weights", of.weights}, {"gradient", of.gradient}};
-  append_line(line);
-}
-
-void Trainer::append_line(const nlohmann::ordered_json& line) {
   metrics_->append(line);
   if (events_) events_->append(line);
 }
@@ -237,7 +232,7 @@ void Trainer::save() {
   saved_step_ = training_->step;
   ranks_.on_root([&] {
     remove_checkpoints_after(folder, training_->step);
-    keep_newest_checkpoints(folder, config_.checkpoint.keep);
+    remove_old_checkpoints(directory_.path(), config_);
   });
 }
 

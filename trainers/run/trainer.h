@@ -15,6 +15,7 @@
 #include "trainers/run/opened_run.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/run_directory.h"
+#include "trainers/run/run_evaluations.h"
 #include "trainers/run/step_line.h"
 #include "trainers/step/step.h"
 
@@ -53,17 +54,23 @@ class Trainer {
   void load_initial_weights(const std::optional<InitialWeights>& weights);
   void open_batches(const std::optional<Cursor>& from);
   void open_files();
-  void append_line(const nlohmann::ordered_json& line);  // to metrics.jsonl and the event file
   void log_step(const StepResult& result, double seconds, double exchange_seconds, int64_t targets, int64_t steps);
   std::string describe_ranks() const;
   std::string describe_reading() const;  // how much of the corpus the steps read
-  bool evaluation_due() const;           // after the last step
-  bool needs_evaluation() const;         // due, and metrics.jsonl has none for this step
+  bool evaluation_due() const;           // before the first step, or after the last one made
+  // Returns the splits whose evaluation is due, and of which metrics.jsonl has none for this step.
+  std::vector<std::string> splits_to_evaluate() const;
   void warn_of_skip(const StepResult& result) const;
-  bool evaluate_now(const std::function<std::string()>& stop);  // false when it was stopped
-  ParameterStore& evaluated_weights() const;                    // the trained ones, or their average
-  void record(const EvaluationResult& result);                  // in metrics, log and run directory
-  std::string ask(const std::function<std::string()>& stop);    // the reason to stop, on all ranks
+  // Evaluates the splits one after the other; false when it was stopped.
+  bool evaluate_now(const std::vector<std::string>& splits, const std::function<std::string()>& stop);
+  EvaluationResult evaluate_split(const std::string& split, const std::function<std::string()>& stop);
+  ParameterStore& evaluated_weights() const;  // the trained ones, or their average
+  StoredEvaluation stored(const EvaluationResult& result) const;
+  // Writes a checkpoint when the evaluation is the best one so far (checkpoint.best). Returns how it is to be stored.
+  ReplaceBest save_best(const EvaluationResult& result);
+  void record(const EvaluationResult& result, ReplaceBest replace);  // in run directory, metrics and log
+  void append_events(const nlohmann::ordered_json& line, const EvaluationResult& result);
+  std::string ask(const std::function<std::string()>& stop);  // the reason to stop, on all ranks
   void save();
   bool try_to_save();  // false when it failed; checkpoint.on_error says whether a failure stops the run
 
@@ -82,7 +89,7 @@ class Trainer {
   Cursor cursor_;                        // as of the batch last consumed
   std::unique_ptr<MetricsLog> metrics_;  // on root
   std::unique_ptr<EventFile> events_;    // on root; with log.tensorboard
-  int64_t saved_step_ = 0;
+  std::optional<int64_t> saved_step_;
   std::optional<double> train_seconds_ = 0.0;  // of steps, over all processes of the run; nothing where no metrics tell
   StepLine line_{std::nullopt};
 };

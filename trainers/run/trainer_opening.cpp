@@ -5,6 +5,7 @@
 #include "layers/model/model_mechanisms.h"
 #include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/run/kept_checkpoints.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/run_evaluations.h"
 #include "trainers/run/run_events.h"
@@ -112,6 +113,7 @@ void Trainer::open_batches(const std::optional<Cursor>& from) {
     source = from ? std::make_unique<BatchSource>(*corpus_, config_.data.split, options, *from)
                   : std::make_unique<BatchSource>(*corpus_, config_.data.split, options);
   }
+  cursor_ = source->cursor();
   batches_ = std::make_unique<Prefetcher>(std::move(source));
 }
 
@@ -120,6 +122,7 @@ void Trainer::open_files() {
   remove_unfinished_checkpoints(directory_.checkpoints());
   truncate_metrics_after(directory_.metrics(), training_->step);
   remove_run_evaluations_after(directory_.path(), training_->step);
+  link_best_of_run(directory_.path(), config_);
   replace_file_atomically(directory_.config(), dump_saved_config(config_));
   metrics_ = std::make_unique<MetricsLog>(directory_.metrics());
   if (config_.log.tensorboard) events_ = open_run_events(directory_.path(), config_, training_->step + 1);
@@ -244,14 +247,14 @@ void Trainer::go_on_from(const CheckpointReader& reader, bool drop_state) {
       log_warn(fmt::format("the checkpoint was written by {} ranks, this run has {}: results differ in the last bits",
                            meta.ranks, ranks_.size()));
     }
-    warn_of_cut_metrics(directory_.metrics(), saved_step_, training_->logged);
-    train_seconds_.reset();
-    if (const auto time = TrainingClock(read_metric_columns(directory_.metrics())).at(saved_step_))
+    warn_of_cut_metrics(directory_.metrics(), training_->step, training_->logged);
+    if (training_->step > 0) train_seconds_.reset();
+    if (const auto time = TrainingClock(read_metric_columns(directory_.metrics())).at(training_->step))
       train_seconds_ = time->seconds;
     const std::vector<int64_t> steps = checkpoint_steps(directory_.checkpoints());
-    if (steps.front() > saved_step_) {
+    if (steps.front() > training_->step) {
       log_warn(fmt::format("going back to step {}: checkpoints of later steps go when the next one is written",
-                           saved_step_));
+                           training_->step));
     }
   }
   open_batches(cursor_);

@@ -9,6 +9,7 @@
 #include "trainers/optimizer/schedule.h"
 #include "trainers/setup/config_choices.h"
 #include "trainers/setup/previous_keys.h"
+#include "trainers/setup/split_names.h"
 
 namespace quire {
 
@@ -76,7 +77,8 @@ struct RunSection {
 
 struct EvaluateConfig {
   int64_t every = 500;
-  std::string split = "valid";
+  bool at_start = false;
+  SplitNames split{{"valid"}};
   int64_t rows = 8;
   std::optional<int64_t> documents;
   std::optional<int64_t> tokens;
@@ -90,7 +92,14 @@ struct EvaluateConfig {
              .min = 0,
              .resumable = true,
              .meant = "eval_every eval_interval eval_steps"});
-    v.field("split", split, {.help = "split of the corpus to evaluate on", .resumable = true});
+    v.field("at_start", at_start,
+            {.help = "evaluations during training begin before the first step: step 0",
+             .inapplicable = every > 0 ? "" : "with evaluate.every: 0 nothing is evaluated"});
+    v.field(
+        "split", split,
+        {.help = "split of the corpus to evaluate on, or a list of splits, as in [valid, test]; each is evaluated by "
+                 "itself",
+         .resumable = true});
     v.field("rows", rows,
             {.help = "documents that are read side by side; results do not depend on it",
              .min = 1,
@@ -114,6 +123,8 @@ struct EvaluateConfig {
 struct CheckpointConfig {
   int64_t every = 500;
   int64_t keep = 3;
+  int64_t milestones = 0;
+  bool best = false;
   CheckpointErrorPolicy on_error = CheckpointErrorPolicy::stop;
 
   template <class Visitor>
@@ -126,8 +137,26 @@ struct CheckpointConfig {
              .meant = "save_every save_steps save_interval"});
     v.field("keep", keep,
             {.help = "number of newest checkpoints that are kept", .min = 1, .max = 1 << 20, .resumable = true});
+    v.field(
+        "milestones", milestones,
+        {.help = "at steps that are multiples of this a checkpoint is written, too, and stays beside the newest ones; "
+                 "0: none",
+         .unit = "steps",
+         .min = 0,
+         .resumable = true,
+         .meant = "keep_every save_total"});
+    v.field(
+        "best", best,
+        {.help = "the checkpoint with the lowest loss in evaluations of evaluate.split, of the first one in a list, is "
+                 "written after its evaluation and stays beside the newest ones; RUN/checkpoints/best names it",
+         .resumable = true,
+         .meant = "save_best load_best_model_at_end"});
     v.field("on_error", on_error, {.help = "what happens when a checkpoint cannot be written", .resumable = true});
   }
+
+  bool is_milestone(int64_t step) const { return milestones > 0 && step > 0 && step % milestones == 0; }
+  // Says whether a checkpoint is written after this step whatever its loss is, unless it is the last one.
+  bool due(int64_t step) const { return is_milestone(step) || (every > 0 && step % every == 0); }
 };
 
 struct LogConfig {

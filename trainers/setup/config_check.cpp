@@ -38,6 +38,8 @@ void RunConfig::check(ConfigChecker& c) const {
   const std::string in_file = declared.declared.state.first_in_file();
   c.require(run.device != DeviceChoice::cuda || in_file.empty(), "model",
             fmt::format("{}: {}", in_file, kNoFilesOnGpu));
+  c.require(!checkpoint.best || evaluate.every > 0, "checkpoint.best",
+            "with evaluate.every: 0 nothing is evaluated, so no checkpoint is the best one");
   c.require(!optimizer.relative_step || schedule.kind == ScheduleKind::constant, "schedule.kind",
             "optimizer.relative_step has its own course of the learning rate; use constant");
   if (!optimizer.groups.empty()) {
