@@ -93,6 +93,13 @@ Promises promises_of(const ModelConfig& model) {
   return all;
 }
 
+bool retrieves(const ModelConfig& model) {
+  bool any = false;
+  visit_mechanisms(
+      model, [&](const Mechanism& mechanism, const Place&, const std::string&) { any = any || mechanism.retrieves; });
+  return any;
+}
+
 ModelReach::ModelReach(const ModelConfig& model) : model_(model) {
   visit_mechanisms(model_, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
     layers_.push_back(std::make_unique<LayerConfig>(place.layer));
