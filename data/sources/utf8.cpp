@@ -2,6 +2,8 @@
 
 #include <utf8.h>
 
+#include <algorithm>
+
 namespace quire {
 
 namespace {
@@ -46,6 +48,16 @@ std::optional<int64_t> Utf8Validator::feed(std::string_view chunk) {
 std::optional<int64_t> Utf8Validator::finish() const {
   if (pending_.empty()) return std::nullopt;
   return position_;
+}
+
+size_t unfinished_bytes(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<uint8_t>(text[text.size() - back]);
+    if ((byte & 0xC0U) == 0x80U) continue;
+    const size_t length = byte >= 0xF0U ? 4 : byte >= 0xE0U ? 3 : byte >= 0xC0U ? 2 : 1;
+    return length > back ? back : 0;
+  }
+  return 0;
 }
 
 }  // namespace quire

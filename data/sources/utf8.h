@@ -1,4 +1,4 @@
-// Checks UTF-8 that arrives in chunks.
+// Checks UTF-8 that arrives in chunks, and finds where it can be cut.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +23,8 @@ class Utf8Validator {
   std::string pending_;   // the beginning of a sequence, at most three bytes
   int64_t position_ = 0;  // offset of the first byte not yet accepted
 };
+
+// Returns how many bytes at the end of the text are the beginning of a sequence that is not complete.
+size_t unfinished_bytes(std::string_view text);
 
 }  // namespace quire

@@ -90,6 +90,7 @@ struct Mechanism {
   // Options with their default values; none by default.
   ConfigBox (*options)() = nullptr;
   std::span<const CompositionRule> rules = {};
+  bool retrieves = false;  // its queries choose what they read of the past, and report it (layers/pass/retrieval.h)
   // Only the one of its role is set. A mixer may also have make_stack: in a model with the default stack it returns the
   // one that runs the layers, or nullptr where they run one after the other.
   std::unique_ptr<Part> (*make_mixer)(const Scope&, const Place&, const Surroundings&) = nullptr;

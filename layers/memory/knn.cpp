@@ -42,7 +42,7 @@ Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
       break;
     case KnnCombine::joint:
       mixed = joint_attention(f.tape, *mixer.attention, *mixer.settings, mixer.scaled_q, index, memory,
-                              f.wants_telemetry() ? &shares.joint : nullptr);
+                              f.wants_telemetry() || f.wants_retrievals() ? &shares.joint : nullptr);
       break;
     case KnnCombine::add:
       mixed = add(f.tape, knn_attention(f.tape, mixer.scaled_q, index, memory), mixer.local);
@@ -54,7 +54,7 @@ Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
   }
   if (config_.carry.place == LogPlace::file) f.state.forget_pages(values_.log);
   if (f.wants_telemetry()) observe(f, mixer, index, shares);
-  if (f.wants_retrievals()) report_retrieved(f, mixer, selected);
+  if (f.wants_retrievals()) report_retrieved(f, mixer, selected, shares);
   if (f.write_state && config_.write != KnnWrite::never) {
     write(f, mixer);
     if (config_.stale.refresh > 0 && f.training) refresh(f, mixer);

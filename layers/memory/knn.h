@@ -49,9 +49,8 @@ class KnnMemory final : public Memory {
   // Returns the entries that each query of a segment with carried state retrieves, i32 [R, T, H, K].
   Selected select(const Forward& f, const Tensor& q) const;
   Selected search(const Forward& f, const Tensor& q) const;
-  void report_retrieved(const Forward& f, const MixerTensors& mixer, const Selected& selected) const;
 
-  // Holds the shares that the combination leaves for telemetry, when that is requested.
+  // Holds the shares that the combination leaves for telemetry and retrievals, when these are requested.
   struct Shares {
     Tensor joint;    // joint: wide [R, H, T]
     Tensor content;  // content_gate: [R T, H]
@@ -61,6 +60,10 @@ class KnnMemory final : public Memory {
 
   // knn_telemetry.cpp.
 
+  void report_retrieved(const Forward& f, const MixerTensors& mixer, const Selected& selected,
+                        const Shares& shares) const;
+  // Returns the share of the result that is not retrieved, [R, T, H].
+  std::vector<double> local_shares(const Forward& f, const Shares& shares) const;
   void observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Shares& shares) const;
   void observe_gate(const Forward& f, const Tensor& content) const;
   double mean_age(const StateView& state, const Tensor& index) const;

@@ -66,6 +66,7 @@ Mechanism knn_memory() {
       .help = "keys and values of the document's past tokens, searched by every query (Memorizing Transformer)",
       .options = [] { return ConfigBox(KnnConfig{}); },
       .rules = kRules,
+      .retrieves = true,
       .make_memory = [](const Scope& scope, const Place& place, const MixerShape& mixer) -> std::unique_ptr<Memory> {
         return std::make_unique<KnnMemory>(scope, options(place), mixer);
       },

@@ -52,8 +52,30 @@ void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tenso
   if (const std::optional<double> similar = cosine(f, mixer)) f.add_telemetry(name_ + ".cosine", *similar);
 }
 
+std::vector<double> KnnMemory::local_shares(const Forward& f, const Shares& shares) const {
+  const auto heads = static_cast<size_t>(mixer_.heads);
+  const auto length = static_cast<size_t>(f.batch.length);
+  const auto all = static_cast<size_t>(f.batch.rows) * length * heads;
+  // Added values count alike; with stop_forward the result has no local part.
+  if (config_.combine == KnnCombine::add) return std::vector<double>(all, 0.5);
+  if (config_.combine == KnnCombine::stop_forward) return std::vector<double>(all, 0);
+  const std::vector<double> biases = gate_.defined() ? values_on_host(gate_.value()) : std::vector<double>();
+  const std::vector<double> content =
+      shares.content.defined() ? values_on_host(shares.content) : std::vector<double>(all, 0);
+  const std::vector<double> joint = shares.joint.defined() ? values_on_host(shares.joint) : std::vector<double>();
+  std::vector<double> local;
+  for (size_t i = 0; i < all; ++i) {
+    const size_t head = i % heads, row = i / heads / length, t = i / heads % length;
+    local.push_back(1 -
+                    (gate_.defined() ? sigmoid(biases[head] + content[i]) : joint[(row * heads + head) * length + t]));
+  }
+  return local;
+}
+
 // An entry is the token at position stride - 1, 2 stride - 1, ... of its document.
-void KnnMemory::report_retrieved(const Forward& f, const MixerTensors& mixer, const Selected& selected) const {
+void KnnMemory::report_retrieved(const Forward& f, const MixerTensors& mixer, const Selected& selected,
+                                 const Shares& shares) const {
+  const std::vector<double> local = local_shares(f, shares);
   const std::vector<int32_t> entries = readable(f.state);
   const std::vector<int32_t> index = selected.index.to_vector<int32_t>();
   const std::vector<double> score = values_on_host(selected.score);
@@ -80,7 +102,8 @@ void KnnMemory::report_retrieved(const Forward& f, const MixerTensors& mixer, co
       if (index[i] < 0) continue;
       const int64_t number = f.state.written(entries_, row) - entries[static_cast<size_t>(row)] + index[i];
       const int64_t position = (number + 1) * config_.stride - 1;
-      reads.push_back({row, at % f.batch.length, head, position, position + 1, std::exp(scale * score[i] - max_logit)});
+      reads.push_back({row, at % f.batch.length, head, position, position + 1, std::exp(scale * score[i] - max_logit),
+                       local[query]});
       sum += reads.back().weight;
     }
     for (Retrieval& read : reads) {

@@ -85,7 +85,8 @@ std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionI
 }
 
 void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
-                   const CarriedBlocks& carried, const KeyBlocks& blocks, const std::vector<BlockRead>& reads) {
+                   const CarriedBlocks& carried, const KeyBlocks& blocks, const std::vector<BlockRead>& reads,
+                   const GateSum& whole) {
   if (!f.wants_telemetry() && !f.wants_retrievals()) return;
   if (reads.empty()) {
     if (f.wants_telemetry()) add_telemetry(f, name, carried, {}, {});
@@ -100,12 +101,15 @@ void report_blocks(const Forward& f, const std::string& name, int64_t period, co
     sums.push_back(values_on_host(read.lse));
     numbers.push_back((read.slot.defined() ? read.slot : read.block).to_vector<int32_t>());
   }
+  const std::vector<double> of_all = values_on_host(whole.lse);
+  const std::vector<double> shares = whole.share.defined() ? values_on_host(whole.share) : std::vector<double>();
   std::set<std::pair<int64_t, int64_t>> different;  // row, number of a stored block
   std::map<int64_t, double> back;
   for (int64_t query = 0; query < f.batch.rows * tokens * heads; ++query) {
     const int64_t cell = query / heads, row = cell / tokens, head = query % heads;
     if (!f.batch.has_token(cell)) continue;
     std::vector<Span> spans;
+    const auto line = static_cast<size_t>((row * heads + head) * tokens + cell % tokens);
     double max_lse = -INFINITY;
     for (size_t n = 0; n < reads.size(); ++n) {
       const int32_t which = numbers[n][static_cast<size_t>(query)];
@@ -116,16 +120,17 @@ void report_blocks(const Forward& f, const std::string& name, int64_t period, co
       const int64_t begin = is_stored
                                 ? number * period
                                 : std::max(number * period, std::min(places.begin(cell), (number + 1) * period - 1));
-      spans.push_back(
-          {begin, (number + 1) * period, sums[n][static_cast<size_t>((row * heads + head) * tokens + cell % tokens)]});
+      spans.push_back({begin, (number + 1) * period, sums[n][line]});
       max_lse = std::max(max_lse, spans.back().lse);
     }
     double sum = 0;
     for (const Span& span : spans) sum += std::exp(span.lse - max_lse);
+    const double retrieved =
+        (shares.empty() ? 1 : shares[static_cast<size_t>(query)]) * sum * std::exp(max_lse - of_all[line]);
     for (const Span& span : spans) {
       const double weight = std::exp(span.lse - max_lse) / sum;
       if (f.wants_retrievals()) {
-        f.add_retrieval(name, {row, cell % tokens, head, span.begin, span.end, weight});
+        f.add_retrieval(name, {row, cell % tokens, head, span.begin, span.end, weight, 1 - std::min(retrieved, 1.0)});
       }
       const int64_t blocks_back = f.batch.position[static_cast<size_t>(cell)] / period - (span.end / period - 1);
       back[static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(blocks_back, 1))))] += weight;

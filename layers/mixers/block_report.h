@@ -18,13 +18,21 @@ struct BlockRead {
   Tensor block;  // i32 [R, T, H, 1]: the number of a block of the pass
 };
 
+// Holds the sum that the gates of a query are normalised by.
+struct GateSum {
+  Tensor lse;    // wide [R, H, T]: log of the sum over the gates of all reads and of what is normalised with them
+  Tensor share;  // [R, T, H, 1]: the share of the result that these gates have; undefined: all of it
+};
+
 // Returns what queries read of each stored block that they have chosen. `slot` is that of these blocks in the store.
 std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings, const Tensor& slot);
 
 // Reports what was read, and as telemetry: NAME.stored, the mean number of blocks that a row stores;
 // NAME.different, the mean number of stored blocks that some query of a row reads; NAME.back.N, the share of what is
-// read that lies N to 2 N - 1 blocks before the block of the query, for N = 1, 2, 4, ... store may be null.
+// read that lies N to 2 N - 1 blocks before the block of the query, for N = 1, 2, 4, ... store may be null,
+// and `whole` is undefined without reads.
 void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
-                   const CarriedBlocks& carried, const KeyBlocks& blocks, const std::vector<BlockRead>& reads);
+                   const CarriedBlocks& carried, const KeyBlocks& blocks, const std::vector<BlockRead>& reads,
+                   const GateSum& whole);
 
 }  // namespace quire

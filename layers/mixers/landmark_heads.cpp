@@ -66,25 +66,28 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
   std::optional<Chosen> chosen;  // early, since its blocks may have to come from host memory
   if (carried.max_length > 0 && config_.top_k > 0) chosen = choose(f, carried, q.value());
   const BlockAttention free = block_attention(tape, q, k, v, settings);
-  if (store_ && !chosen) {
-    report_blocks(f, name_, cut_.period, &*store_, carried, blocks, {});
-  }
   std::optional<BlockAttention> others;
   if (blocks.controlled.defined()) {
     settings.landmark = blocks.controlled;
     settings.own_block = false;
     others = block_attention(tape, q, k, v, settings);
   }
+  std::vector<BlockRead> reads;
   if (chosen) {
-    const BlockAttention read = stored(f, carried, blocks, q, *chosen);
+    const BlockAttention read = stored(f, carried, q, *chosen, reads);
     others = others ? join(tape, *others, read) : read;
   }
   Variable mixed = free.out;
+  GateSum of_reads;
+  if (others) of_reads.lse = others->lse.value();
   if (context_miss_.defined()) {
-    mixed = controlled(f, free, others, carried, q);
+    mixed = controlled(f, free, others, carried, q, of_reads.share);
   } else if (others) {
-    mixed = join(tape, free, *others).out;
+    const BlockAttention both = join(tape, free, *others);
+    mixed = both.out;
+    of_reads.lse = both.lse.value();
   }
+  if (store_) report_blocks(f, name_, cut_.period, &*store_, carried, blocks, reads, of_reads);
   if (store_ && f.write_state) {
     Tape unrecorded(false);
     const Variable by_place =
@@ -94,8 +97,8 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
   return mixed;
 }
 
-BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
-                                     const Variable& q, const Chosen& chosen) const {
+BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carried, const Variable& q,
+                                     const Chosen& chosen, std::vector<BlockRead>& reads) const {
   await_fetched(f.state.device());
   ops::StoredAttentionInputs settings;
   settings.keys = chosen.blocks.logs[0];
@@ -110,9 +113,7 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carr
     settings.interleaved = rotation_.interleaved();
   }
   const BlockAttention read = stored_attention(f.tape, q, settings);
-  if (f.wants_telemetry() || f.wants_retrievals()) {
-    report_blocks(f, name_, cut_.period, &*store_, carried, blocks, stored_reads(q.value(), settings, chosen.slot));
-  }
+  if (f.wants_telemetry() || f.wants_retrievals()) reads = stored_reads(q.value(), settings, chosen.slot);
   store_->forget_pages(f.state);
   return read;
 }
@@ -144,7 +145,7 @@ Variable LandmarkHeads::context_miss_logit(const Forward& f, const CarriedBlocks
 
 Variable LandmarkHeads::controlled(const Forward& f, const BlockAttention& free,
                                    const std::optional<BlockAttention>& others, const CarriedBlocks& carried,
-                                   const Variable& q) const {
+                                   const Variable& q, Tensor& read_share) const {
   Tape& tape = f.tape;
   const ContextMiss miss = quire::context_miss(tape, free, context_miss_logit(f, carried, q));
   const Variable own = multiply(tape, free.out, miss.kept);
@@ -162,6 +163,7 @@ Variable LandmarkHeads::controlled(const Forward& f, const BlockAttention& free,
     }
     share = select(tape, Tensor::from(reads, share.shape(), q.value().device()), share, {});
   }
+  read_share = share.value();
   return add(tape, own, multiply(tape, others->out, share));
 }
 

@@ -34,13 +34,15 @@ class LandmarkHeads {
   };
   Chosen choose(const Forward& f, const CarriedBlocks& carried, const Tensor& q) const;
   Tensor best_blocks(const Forward& f, const CarriedBlocks& carried, const Tensor& q, const Tensor& landmarks) const;
-  BlockAttention stored(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, const Variable& q,
-                        const Chosen& chosen) const;
+  // `reads` receives what was read of each block, when somebody listens.
+  BlockAttention stored(const Forward& f, const CarriedBlocks& carried, const Variable& q, const Chosen& chosen,
+                        std::vector<BlockRead>& reads) const;
   // Returns the logit of the context-miss token, [R, T, H, 1].
   Variable context_miss_logit(const Forward& f, const CarriedBlocks& carried, const Variable& q) const;
-  // Combines what queries see freely with what the context-miss token controls, if there is any.
+  // Combines what queries see freely with what the context-miss token controls, if there is any. `read_share` receives
+  // the share of the latter, [R, T, H, 1].
   Variable controlled(const Forward& f, const BlockAttention& free, const std::optional<BlockAttention>& others,
-                      const CarriedBlocks& carried, const Variable& q) const;
+                      const CarriedBlocks& carried, const Variable& q, Tensor& read_share) const;
 
   std::string name_;
   uint32_t scope_;

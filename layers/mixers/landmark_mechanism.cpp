@@ -82,6 +82,7 @@ Mechanism landmark_mixer() {
       .help = "blocks of tokens, each found through a landmark token behind it (Landmark Attention)",
       .options = [] { return ConfigBox(LandmarkConfig{}); },
       .rules = kRules,
+      .retrieves = true,
       .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
         return std::make_unique<ProjectedHeads<LandmarkHeads>>(
             scope, place.model, options(place), HeadShape::of(place.model), place.layer.position.kind,

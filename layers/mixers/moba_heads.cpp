@@ -82,7 +82,8 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
       const auto constant = [](const Variable& x) { return Variable::constant(x.value()); };
       reads.push_back({block_attention(idle, constant(q), constant(k), constant(v), one).lse.value(), {}, one.chosen});
     }
-    report_blocks(f, name_, config_.block, store_ ? &*store_ : nullptr, carried, blocks, reads);
+    report_blocks(f, name_, config_.block, store_ ? &*store_ : nullptr, carried, blocks, reads,
+                  {mixed.lse.value(), {}});
   }
   if (store_ && f.write_state) {
     Tape unrecorded(false);

@@ -61,6 +61,7 @@ Mechanism moba_mixer() {
       .help = "a token reads its own block and the best of the blocks before it, found by their mean keys (MoBA)",
       .options = [] { return ConfigBox(MobaConfig{}); },
       .rules = kRules,
+      .retrieves = true,
       .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
         return std::make_unique<ProjectedHeads<MobaHeads>>(scope, place.model, options(place),
                                                            HeadShape::of(place.model), place.layer.position.kind,

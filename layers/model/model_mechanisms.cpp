@@ -94,6 +94,13 @@ Promises promises_of(const ModelConfig& model) {
   return all;
 }
 
+bool retrieves(const ModelConfig& model) {
+  bool any = false;
+  visit_mechanisms(
+      model, [&](const Mechanism& mechanism, const Place&, const std::string&) { any = any || mechanism.retrieves; });
+  return any;
+}
+
 ModelReach::ModelReach(const ModelConfig& model) : model_(model) {
   visit_mechanisms(model_, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
     seen_.push_back(std::make_unique<Seen>(Seen{place.model, place.layer}));

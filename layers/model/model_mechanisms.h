@@ -22,6 +22,8 @@ Insertion insertion_of(const ModelConfig& model);
 int64_t grain_of(const ModelConfig& model);
 StepFlops flops_of(const ModelConfig& model, const StepShape& shape);
 Promises promises_of(const ModelConfig& model);
+// Returns whether some mechanism of the model retrieves (Mechanism::retrieves).
+bool retrieves(const ModelConfig& model);
 
 // Computes how many tokens of its document before it a target of the model can see, through the widest of its
 // mechanisms.

@@ -85,7 +85,7 @@ struct Forward {
   bool wants_retrievals() const { return retrieved != nullptr; }
   // Adds a number to metrics.jsonl. `name` is dotted, as in checkpoints: blocks.3.attention.codebook.perplexity.
   void add_telemetry(std::string name, double number) const { telemetry->emplace_back(std::move(name), number); }
-  // Adds what a query of the layer `name` has read.
+  // Adds what a query of the layer `name` has retrieved. A query that has retrieved nothing adds nothing.
   void add_retrieval(const std::string& name, const Retrieval& read) const { (*retrieved)[name].push_back(read); }
 
   ops::DropoutKey dropout(uint32_t scope, double probability) const {

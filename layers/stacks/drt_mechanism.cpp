@@ -113,6 +113,7 @@ Mechanism drt_stack() {
           .help = "upper layers read earlier chunks that landmarks choose, with gradients into them (DRT)",
           .options = [] { return ConfigBox(DrtConfig{}); },
           .rules = kRules,
+          .retrieves = true,
           .make_stack = [](const Scope& scope, const Place& place) -> std::unique_ptr<Stack> {
             return std::make_unique<DrtStack>(scope, place);
           },

@@ -162,8 +162,9 @@ void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const Carried
       }
       if (number < 0) continue;
       if (f.wants_retrievals()) {
-        f.add_retrieval(name_,
-                        {row, cell % f.batch.length, -1, number * cut.positions, (number + 1) * cut.positions, share});
+        // The sub-layer that reads the chunks reads nothing else.
+        f.add_retrieval(
+            name_, {row, cell % f.batch.length, -1, number * cut.positions, (number + 1) * cut.positions, share, 0});
       }
       back[static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(own - number)))] += share;
       max_share = std::max(max_share, share);

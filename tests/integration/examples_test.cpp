@@ -39,7 +39,8 @@ class Examples : public ::testing::Test {
     write_text(folder_ / "urls.txt", "u1\n");
     write_text(folder_ / "run.yaml", R"(run: {threads: 1}
 data: {corpus: corpus.h5, subsequence: 64, rows: 1}
-model: {width: 8, layers: 1, heads: 1, mlp: {kind: swiglu, hidden: 8}, position: {kind: xl}, attention: {softmax: {carry: {kind: hidden, length: 8}}}}
+model: {width: 8, layers: 1, heads: 1, mlp: {kind: swiglu, hidden: 8}, position: {kind: xl}, attention: {softmax: {carry: {kind: hidden, length: 8}}},
+  memory: [{kind: knn, layers: [0], carry: {length: 64}, top_k: 2, combine: joint}]}
 schedule: {kind: constant, warmup: 2, steps: 500}
 evaluate: {every: 0}
 )");
@@ -95,7 +96,8 @@ TEST_F(Examples, OfHelp) {
   }
   fs::copy(folder_ / "corpus.h5", folder_ / "books.h5");
   fs::copy(folder_ / "corpus.h5.manifest", folder_ / "books.h5.manifest");
-  for (const char* verb : {"config", "plan", "bench", "train", "eval", "generate", "needle", "inspect"}) run_all(verb);
+  for (const char* verb : {"config", "plan", "bench", "train", "eval", "generate", "needle", "trace", "inspect"})
+    run_all(verb);
   const ProgramResult second = shell("quire train run.yaml optimizer.lr=1e-3 schedule.steps=4 --run-dir runs/second");
   ASSERT_EQ(second.code, 0) << second.err;
   run_all("compare");

@@ -1,5 +1,5 @@
-// configs/OUTPUT.md names every field that a run and an evaluation write, configs/COMPARE.md those of a comparison, and
-// no other.
+// configs/OUTPUT.md names every field that a run and an evaluation write, configs/COMPARE.md those of a comparison,
+// configs/TRACE.md those of a trace, and no other.
 #include <fmt/format.h>
 
 #include <regex>
@@ -154,6 +154,27 @@ TEST(OutputPage, NamesEveryFieldOfAComparison) {
   // Two documents have no interval.
   EXPECT_EQ(found.erase("differences.N.interval"), 1U);
   found.insert("differences.N.interval.N");
+  EXPECT_EQ(difference(found, fields), "");
+}
+
+TEST(OutputPage, NamesEveryFieldOfATrace) {
+  const TinyRun tiny;
+  const ProgramResult trained =
+      tiny.train("run", {"schedule.steps=2", "model.memory=[{kind: knn, layers: [1], carry: {length: 64}, top_k: 4}]"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string prompt(40, 'a');
+  write_text(tiny / "prompt.txt", prompt);
+  const std::set<std::string> fields = documented("`quire trace --json`", "TRACE.md");
+  std::set<std::string> found;
+  for (const std::vector<std::string>& text : {std::vector<std::string>{"--prompt", prompt},
+                                               {"--prompt-file", (tiny / "prompt.txt").string()},
+                                               {"--document", "0"}}) {
+    std::vector<std::string> arguments{"trace", (tiny / "run").string(), "--json"};
+    arguments.insert(arguments.end(), text.begin(), text.end());
+    const ProgramResult traced = run_quire(arguments);
+    ASSERT_EQ(traced.code, 0) << traced.err;
+    found.merge(fields_of(nlohmann::ordered_json::parse(traced.out), fields));
+  }
   EXPECT_EQ(difference(found, fields), "");
 }
 

@@ -375,7 +375,9 @@ TEST_P(MechanismReading, RetrievesWhatLiesBeforeTheQuery) {
     reader.retrieved = &retrieved;
     reader.step(batch);
     for (const auto& [name, all] : retrieved) {
+      EXPECT_TRUE(retrieves(config().model)) << name;
       std::map<std::tuple<int64_t, int64_t, int64_t>, double> weights;
+      std::map<std::tuple<int64_t, int64_t, int64_t>, double> local;
       for (const Retrieval& one : all) {
         const auto cell = static_cast<size_t>(batch.at(one.row, one.t));
         EXPECT_TRUE(batch.has_token(static_cast<int64_t>(cell))) << name;
@@ -383,6 +385,9 @@ TEST_P(MechanismReading, RetrievesWhatLiesBeforeTheQuery) {
         EXPECT_GE(one.begin, 0) << name;
         EXPECT_LE(one.end, batch.position[cell]) << name;
         weights[{one.row, one.t, one.head}] += one.weight;
+        EXPECT_GE(one.local, 0) << name;
+        EXPECT_LE(one.local, 1) << name;
+        EXPECT_EQ(local.insert({{one.row, one.t, one.head}, one.local}).first->second, one.local) << name;
       }
       for (const auto& [query, weight] : weights) EXPECT_NEAR(weight, 1, 1e-9) << name;
     }

@@ -83,7 +83,7 @@ class ChunkReader final : public Part {
       const int64_t newest =
           std::find(std::reverse_iterator(line + readable.dim(2)), std::reverse_iterator(line), 1).base() - line - 1;
       const int64_t end = (f.batch.position[i / 2] / positions_ - (newest - slots[i])) * positions_;
-      to.push_back({cell / f.batch.length, cell % f.batch.length, -1, end - positions_, end, shares[i]});
+      to.push_back({cell / f.batch.length, cell % f.batch.length, -1, end - positions_, end, shares[i], 0});
     }
   }
 
@@ -168,6 +168,7 @@ Mechanism two_halves_stack() {
           .help = "the upper half of the blocks reads means of chunks of what the lower half makes",
           .options = [] { return ConfigBox(TwoHalvesConfig{}); },
           .rules = kRules,
+          .retrieves = true,
           .make_stack = [](const Scope& scope, const Place& place) -> std::unique_ptr<Stack> {
             return std::make_unique<TwoHalves>(scope, place);
           },

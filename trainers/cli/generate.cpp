@@ -1,13 +1,10 @@
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "core/check.h"
-#include "core/files/file_io.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
+#include "trainers/cli/prompt.h"
 #include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/evaluation/generator.h"
@@ -28,31 +25,8 @@ struct Arguments {
   bool json = false;
 };
 
-constexpr int64_t kLongestPrompt = int64_t{1} << 30;
-
-std::string read_standard_input() {
-  std::string text;
-  std::array<char, 1 << 16> piece;
-  while (const size_t count = std::fread(piece.data(), 1, piece.size(), stdin)) {
-    text.append(piece.data(), count);
-    if (static_cast<int64_t>(text.size()) > kLongestPrompt) {
-      fail(ErrorKind::data, "--prompt -: standard input holds more than {} bytes", kLongestPrompt);
-    }
-  }
-  if (std::ferror(stdin) != 0) fail(ErrorKind::data, "--prompt -: standard input cannot be read");
-  return text;
-}
-
-// Returns the prompt. An argument of a command has at most 128 KiB under Linux, so a longer prompt comes from a file or
-// standard input.
-std::string prompt_of(const Arguments& arguments) {
-  if (arguments.prompt == "-") return read_standard_input();
-  if (arguments.prompt_file.empty()) return arguments.prompt;
-  return read_text_file(arguments.prompt_file, {.kind = ErrorKind::data, .max_bytes = kLongestPrompt});
-}
-
 void run(const Arguments& arguments) {
-  const std::string prompt = prompt_of(arguments);
+  const std::string prompt = read_prompt(arguments.prompt, arguments.prompt_file);
   const std::unique_ptr<LoadedModel> model = load_model(arguments.checkpoint, arguments.overrides, arguments.ema);
   const Tokenizer& tokenizer = model->tokenizer();
 

@@ -46,7 +46,7 @@ void run(const Arguments& arguments) {
   const size_t baseline = number_of_baseline(arguments.runs, arguments.baseline);
   require_output(arguments);
   const std::string split =
-      arguments.split.empty() ? compared_config(arguments.runs[baseline]).evaluate.split : arguments.split;
+      arguments.split.empty() ? compared_config(arguments.runs[baseline]).evaluate.split.first() : arguments.split;
   RunsPage page;
   page.runs = read_runs({arguments.runs, split, arguments.best ? WhichEvaluation::best : WhichEvaluation::latest});
   page.comparison = comparison_of(page.runs, arguments, baseline, split);

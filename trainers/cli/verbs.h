@@ -14,6 +14,7 @@ void add_sweep(Verb& program);
 void add_report(Verb& program);
 void add_generate(Verb& program);
 void add_needle(Verb& program);
+void add_trace(Verb& program);
 void add_bench(Verb& program);
 void add_config(Verb& program);
 void add_inspect(Verb& program);

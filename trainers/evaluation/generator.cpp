@@ -5,24 +5,10 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "data/sources/utf8.h"
 #include "layers/model/model_mechanisms.h"
 
 namespace quire {
-
-namespace {
-
-// Returns how many bytes at the end of the text are the beginning of an incomplete UTF-8 sequence.
-size_t incomplete_tail(std::string_view text) {
-  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
-    const auto byte = static_cast<uint8_t>(text[text.size() - back]);
-    if ((byte & 0xC0U) == 0x80U) continue;
-    const size_t length = byte >= 0xF0U ? 4 : byte >= 0xE0U ? 3 : byte >= 0xC0U ? 2 : 1;
-    return length > back ? back : 0;
-  }
-  return 0;
-}
-
-}  // namespace
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw) {
   std::vector<int32_t> order(logits.size());
@@ -165,7 +151,7 @@ std::string generate(Generator& generator, const Tokenizer& tokenizer, const Sam
     const int32_t id = generator.next(options);
     if (id == tokenizer.eos_id()) break;
     text += tokenizer.decode({&id, 1});
-    const size_t whole = text.size() - incomplete_tail(text);
+    const size_t whole = text.size() - unfinished_bytes(text);
     if (write && whole > written) {
       write(std::string_view(text).substr(written, whole - written));
       written = whole;
