@@ -88,6 +88,7 @@ TEST_F(EvaluationOnRanks, EveryRankHasTheWholeResult) {
     run_in_process(size, [&](Ranks& ranks) {
       const EvaluationResult result = evaluate_on(ranks, options);
       EXPECT_EQ(to_json(result, RunConfig{}, 1)["nll"], to_json(expected, RunConfig{}, 1)["nll"]);
+      EXPECT_EQ(to_json(result, RunConfig{}, 1)["harness"], to_json(expected, RunConfig{}, 1)["harness"]);
       EXPECT_EQ(result.context_mean, expected.context_mean);
       EXPECT_EQ(positions_to_json(result, result.by_position), positions_to_json(expected, expected.by_position));
       EXPECT_EQ(targets_of(result), targets_of(expected));
