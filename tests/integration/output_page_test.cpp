@@ -1,4 +1,4 @@
-// configs/OUTPUT.md names every field that a run and an evaluation write, configs/COMPARE.md those of a comparison,
+// configs/OUTPUT.md names every field that a run writes, EVALUATION.md those of an evaluation, COMPARE.md of a comparison,
 // configs/TRACE.md those of a trace, and no other.
 #include <fmt/format.h>
 
@@ -93,7 +93,7 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
 
   const std::set<std::string> steps = documented("A logged step");
   const std::set<std::string> telemetry = documented("Telemetry");
-  const std::set<std::string> evaluations = documented("An evaluation");
+  const std::set<std::string> evaluations = documented("An evaluation", "EVALUATION.md");
   std::set<std::string> found_in_steps;
   std::set<std::string> found_in_telemetry;
   std::set<std::string> found_in_evaluations;
@@ -117,7 +117,7 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
   const ProgramResult evaluated =
       run_quire({"eval", (tiny / "run").string(), "--json", "--documents", "--by-position", "--bins", "300"});
   ASSERT_EQ(evaluated.code, 0) << evaluated.err;
-  std::set<std::string> all = documented("More of `quire eval --json`");
+  std::set<std::string> all = documented("More of `quire eval --json`", "EVALUATION.md");
   all.insert(evaluations.begin(), evaluations.end());
   std::set<std::string> found = fields_of(nlohmann::ordered_json::parse(evaluated.out), all);
   const ProgramResult several =

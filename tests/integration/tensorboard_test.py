@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Event files of a run that was stopped and resumed, read by the tensorboard package; and the example of pandas in
-trainers/README.md. Each is skipped where its package is missing."""
+trainers/RUNS.md. Each is skipped where its package is missing."""
 
 import json
 import os
@@ -145,7 +145,7 @@ log: {every: 1, norms: true, tensorboard: true}
         python = python_with("pandas")
         if python is None:
             self.skipTest("no Python with pandas (Debian: python3-pandas)")
-        page = (ROOT / "trainers/README.md").read_text(encoding="utf-8")
+        page = (ROOT / "trainers/RUNS.md").read_text(encoding="utf-8")
         begin = page.index("    import pandas")
         example = [line[4:] for line in page[begin:].split("\n\n", maxsplit=1)[0].splitlines()]
         self.assertEqual(len(example), 3)

@@ -134,7 +134,7 @@ void add_eval(Verb& program) {
       ->capture_default_str();
   app.add_option("--losses", arguments->losses,
                  "Also write an HDF5 file with the loss and the most likely token at every target "
-                 "(configs/OUTPUT.md); takes some 60 bytes of memory for each")
+                 "(configs/EVALUATION.md); takes some 60 bytes of memory for each")
       ->type_name("FILE");
   add_ema_flag(app, arguments->ema);
   app.add_flag("--check", arguments->check,

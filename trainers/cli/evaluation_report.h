@@ -13,7 +13,7 @@ struct ReportDetails {
   bool by_position = false;
 };
 
-// Returns the fields of configs/OUTPUT.md.
+// Returns the fields of configs/EVALUATION.md.
 nlohmann::ordered_json evaluation_json(const OpenedEvaluation& opened, const PlannedEvaluation& planned,
                                        const EvaluationResult& result, const ReportDetails& details);
 

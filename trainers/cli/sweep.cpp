@@ -186,7 +186,7 @@ void add_sweep(Verb& program) {
                        "  quire sweep sweep.yaml schedule.steps=100 --check");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("FILE", arguments->positional,
-                 "YAML file with `config`, `variants` and `seeds` (trainers/README.md), then any number of "
+                 "YAML file with `config`, `variants` and `seeds` (trainers/RUNS.md), then any number of "
                  "key.path=value for all runs. The same command goes on where it was stopped")
       ->required()
       ->type_name("");

@@ -50,22 +50,26 @@ void require_page(const std::string& file) {
 }
 
 Opened open_document(const Arguments& arguments) {
+  const std::vector<std::string> splits =
+      arguments.split.empty() ? std::vector<std::string>() : std::vector{arguments.split};
   OpenedEvaluation evaluation = open_evaluation({.checkpoint = arguments.checkpoint,
                                                  .overrides = arguments.overrides,
                                                  .corpus = arguments.corpus,
-                                                 .split = arguments.split,
+                                                 .splits = splits,
                                                  .documents = {arguments.document},
                                                  .ema = arguments.ema},
                                                 Ranks::current());
-  if (evaluation.only.size() != 1) {
-    fail(ErrorKind::config, "--document {}: {} documents of split {} have this name", arguments.document,
-         evaluation.only.size(), evaluation.split);
+  const PlannedEvaluation& planned = evaluation.planned.front();
+  const std::vector<int64_t>& only = planned.only;
+  if (only.size() != 1) {
+    fail(ErrorKind::config, "--document {}: {} documents of split {} have this name", arguments.document, only.size(),
+         planned.split);
   }
-  const Split& split = evaluation.corpus->split(evaluation.split);
+  const Split& split = evaluation.corpus->split(planned.split);
   Opened opened{std::move(evaluation.model), {.name = "document " + arguments.document, .ids = {}, .ends = true}, {}};
-  opened.text.ids.resize(static_cast<size_t>(split.length(evaluation.only[0])));
-  split.tokens(evaluation.only[0], 0, split.length(evaluation.only[0]), opened.text.ids.data());
-  opened.about = {{"document", arguments.document}, {"split", evaluation.split}};
+  opened.text.ids.resize(static_cast<size_t>(split.length(only[0])));
+  split.tokens(only[0], 0, split.length(only[0]), opened.text.ids.data());
+  opened.about = {{"document", arguments.document}, {"split", planned.split}};
   return opened;
 }
 

@@ -71,7 +71,7 @@ struct EvaluationResult {
   double bits_per_byte() const;    // over DocumentResult::bytes; NaN without has_text
 };
 
-// Returns the fields of configs/OUTPUT.md; window, cache and memory are those of the configuration.
+// Returns the fields of configs/EVALUATION.md; window, cache and memory are those of the configuration.
 nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows);
 // Returns {"tokens", "nll", "perplexity", "accuracy", "chance"}.
 nlohmann::ordered_json recall_to_json(const RecallResult& recall);
