@@ -43,7 +43,8 @@ TEST(ConfigFaults, NameFileLineColumnAndWhatWasMeant) {
       {"optimizer: {lr: 1e-2}", "optimizer: {lr: .nan}", "must be finite"},
       {"optimizer: {lr: 1e-2}", "optimizer: {betas: [0.9]}", "needs two numbers"},
       {"optimizer: {lr: 1e-2}", "optimizer: {kind: adafactor, betas: [0.8, 0.95]}",
-       "run.yaml:10:30: optimizer.betas: means nothing here: only optimizer.kind adamw has it; leave it out"},
+       "run.yaml:10:30: optimizer.betas: means nothing here: only optimizer.kind adamw and muon have it; leave "
+       "it out"},
       {"optimizer: {lr: 1e-2}", "optimizer: {groups: [{match: [\"embeding.*\"], lr_scale: 0}]}",
        "run.yaml:10:31: optimizer.groups.0.match.0: 'embeding.*' matches no parameter; names look like"},
       {"kind: cosine", "kind: wsd", "schedule.decay: wsd needs the length of its decay"},
