@@ -18,18 +18,11 @@ bool has_layer(const ModelConfig& model, int64_t layer) {
   return layer >= -model.layers && layer < model.layers;
 }
 
-bool all_layers_have(const ModelConfig& model, const BlockRecurrentConfig& options, const std::string& kind) {
-  const std::vector<LayerConfig> layers = model.layer_configs();
-  return std::ranges::all_of(layers, [&](const LayerConfig& layer) {
-    const KindConfig& mixer = layer.attention.mechanism;
-    return mixer.kind == kind && mixer.options.get<BlockRecurrentConfig>() == options;
-  });
-}
-
-bool all_layers_have_heads_of(const ModelConfig& model, const LayerConfig& one) {
-  const std::vector<LayerConfig> layers = model.layer_configs();
-  return std::ranges::all_of(layers, [&](const LayerConfig& layer) {
-    return layer.heads == one.heads && model.as_seen_by(layer).size_of_head() == model.as_seen_by(one).size_of_head();
+// Returns whether every layer has the kind, options and heads of the model: no override names them.
+bool all_layers_are_alike(const ModelConfig& model) {
+  return std::ranges::none_of(model.layer_overrides, [](const ConfigOverlay& overlay) {
+    const auto names = [&](const char* key) { return overlay.changes.find(key) != nullptr; };
+    return names("attention") || names("heads") || names("key_heads") || names("head_size");
   });
 }
 
@@ -46,13 +39,9 @@ constexpr CompositionRule kRecurrentRules[] = {
        return owner.has_value() && !has_layer(p.model, *owner);
      }},
     {"attention.block_recurrent.feedback",
-     "all layers read the states of one, window after window; give every layer the same kind and options",
-     [](const Place& p) {
-       const BlockRecurrentConfig& options = recurrent_options(p);
-       return options.feedback && !all_layers_have(p.model, options, p.layer.attention.mechanism.kind);
-     }},
-    {"heads", "with block_recurrent.feedback all layers read the states of one; give every layer the same heads",
-     [](const Place& p) { return recurrent_options(p).feedback && !all_layers_have_heads_of(p.model, p.layer); }},
+     "all layers read the states of one, window after window; give every layer the same kind and options, and the same "
+     "heads, by model.attention and model.heads alone",
+     [](const Place& p) { return recurrent_options(p).feedback && !all_layers_are_alike(p.model); }},
     {"attention.shifted_share", "layers that read window after window have no token before the window; use 0",
      [](const Place& p) { return recurrent_options(p).feedback && p.layer.attention.shifted_share > 0; }},
     {"stack.kind", "block_recurrent.feedback runs all layers itself; use the default",

@@ -280,29 +280,4 @@ fs::path resolve_checkpoint(const fs::path& given, Ranks& ranks) {
   }
 }
 
-void use_checkpoint(const fs::path& given, const std::function<void(const fs::path& checkpoint)>& use) {
-  for (;;) {
-    const fs::path checkpoint = resolve_checkpoint(given);
-    try {
-      return use(checkpoint);
-    } catch (const std::exception&) {
-      if (is_folder(checkpoint) || !is_folder(given)) throw;
-    }
-  }
-}
-
-void use_checkpoint(const fs::path& given, Ranks& ranks, const std::function<void(const fs::path& checkpoint)>& use) {
-  if (ranks.size() == 1) return use_checkpoint(given, use);
-  const Ranks::Operation operation(ranks, "loading the model");
-  for (;;) {
-    const fs::path checkpoint = resolve_checkpoint(given, ranks);
-    try {
-      return use(checkpoint);
-    } catch (const std::exception&) {
-      const bool gone = !is_folder(checkpoint) && is_folder(given);
-      if (ranks.broadcast_from_root(gone ? "gone" : "") != "gone") throw;
-    }
-  }
-}
-
 }  // namespace quire
