@@ -9,8 +9,8 @@ namespace quire::ops {
 // Terms that are added to the negative log-likelihood of a row x with target t, and to its gradient:
 //   smoothing (u - nll) + log_sum_weight log_sum^2,   log_sum = logsumexp(x), u = log_sum - mean(x)
 // smoothing is label smoothing (Szegedy et al. 2016): a share of the target is spread over all V ids. The square is the
-// z-loss (Chowdhery et al. 2022). Of what is defined, log_sum and uniform [M], types and mask as nll, receive log_sum
-// and u; uniform is needed for smoothing above 0.
+// z-loss (Chowdhery et al. 2022). The tensors log_sum and uniform [M] receive log_sum and u where they are defined, in
+// the type of nll and with its mask; smoothing above 0 needs uniform.
 struct CrossEntropyTerms {
   double smoothing = 0;
   double log_sum_weight = 0;

@@ -12,7 +12,8 @@ struct WindowStep {
   Tensor cells;       // i32 [R, W]: the token of the row, -1: none
   Tensor list;        // i32 [R, W]: 0 for a token, -1: none
   Tensor visible;     // i32 [R, W]: the first key that a token sees, as kernels/attention.h counts them
-  // [R]: the tokens of a row, and how many tokens of the document are known before the row's next step; -1: no next one.
+  // [R]: the tokens of a row, and how many tokens of the document are known before the row's next step; -1: no next
+  // one.
   std::vector<int64_t> queries, next_known;
   bool ends = false;  // some row reads its last tokens here, whose keys it carries
   // Says whether the keys of this step are the last `slots` keys before the next one.

@@ -140,6 +140,7 @@ TEST(EvalProgram, SweepsOverValuesOfKeys) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong{
       {{"--sweep", "data.subsequence"}, "expects KEY=V1,V2"},
       {{"--sweep", "data.subsequence=4,,8"}, "a value is empty"},
+      {{"--sweep", "data.subsequence=[4"}, "expects values between commas"},
       {{"--sweep", "data.subsequence=4,4"}, "has the value 4 twice"},
       {{"--sweep", "data.subsequence=4,8", "data.subsequence=4"}, "data.subsequence is given twice"},
       {{"--sweep", "evaluate.rows=1,2"}, "results do not depend on this key"},

@@ -1,5 +1,5 @@
-// configs/OUTPUT.md names every field that a run writes, EVALUATION.md those of an evaluation, COMPARE.md of a comparison,
-// configs/TRACE.md those of a trace, and no other.
+// configs/OUTPUT.md names every field that a run writes, EVALUATION.md those of an evaluation, COMPARE.md of a
+// comparison, configs/TRACE.md those of a trace, and no other.
 #include <fmt/format.h>
 
 #include <regex>

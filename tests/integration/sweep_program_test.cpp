@@ -77,6 +77,15 @@ TEST_F(Sweep, TrainsAndComparesEveryVariantWithEverySeed) {
   const ProgramResult again = sweep();
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(fs::last_write_time(tiny_ / "runs/tuned-2/metrics.jsonl"), written);
+  // What cannot change is refused before anything is trained, also in the last run.
+  fs::remove_all(tiny_ / "runs/short-1");
+  change("\"optimizer.lr=1e-3\"", "\"optimizer.lr=1e-3\", \"model.width=32\"");
+  const ProgramResult changed = sweep();
+  EXPECT_EQ(changed.code, 2);
+  EXPECT_NE(changed.err.find("tuned-1: cannot change on --resume: model.width"), std::string::npos) << changed.err;
+  EXPECT_FALSE(fs::exists(tiny_ / "runs/short-1"));
+  change(", \"model.width=32\"", "");
+  EXPECT_EQ(sweep().code, 0);
   // A change that no step is left for is refused; more steps are trained.
   EXPECT_EQ(sweep({"optimizer.lr=1e-3"}).code, 2);
   const ProgramResult longer = sweep({"schedule.steps=7"});

@@ -372,7 +372,7 @@ const Documents kCutRows{{9, 1, 7}, {2, 12}};  // and padding
 
 class BlockRecurrentLoop : public ::testing::TestWithParam<Case> {
  protected:
-  // Where documents begin inside a row, zero keys have room only in the steps of feedback.
+  // Zero keys before a document that begins inside a row exist only in the steps of feedback.
   std::vector<Documents> rows() const {
     return options_.zero_keys && !options_.feedback ? std::vector<Documents>{kWholeRows}
                                                     : std::vector<Documents>{kWholeRows, kCutRows};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/config/config_node.h"
 
 namespace quire {
 
@@ -13,31 +14,17 @@ struct Sweep {
   std::vector<std::string> values;
 };
 
-// Returns the parts of a text between commas outside of brackets, braces and quotes.
-std::vector<std::string> split_at_commas(const std::string& text) {
-  std::vector<std::string> parts{""};
-  int depth = 0;
-  char quote = '\0';
-  for (const char c : text) {
-    if (quote != '\0') {
-      if (c == quote) quote = '\0';
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '[' || c == '{') {
-      ++depth;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    } else if (c == ',' && depth == 0) {
-      parts.emplace_back();
-      continue;
-    }
-    if (c != ' ' || !parts.back().empty()) parts.back() += c;
-  }
-  return parts;
-}
-
 std::string key_of(const std::string& argument) {
   return argument.substr(0, argument.find('='));
+}
+
+// Returns the values as the list in YAML that they are.
+ConfigNode list_of(const std::string& argument, const std::string& values) {
+  try {
+    return parse_yaml("values: [" + values + "]", "--sweep");
+  } catch (const Error&) {
+    fail(ErrorKind::config, "--sweep {}: expects values between commas, each written as in YAML", argument);
+  }
 }
 
 Sweep parse(const std::string& argument) {
@@ -45,7 +32,13 @@ Sweep parse(const std::string& argument) {
   if (equals == std::string::npos || equals == 0) {
     fail(ErrorKind::config, "--sweep {}: expects KEY=V1,V2, as in data.subsequence=256,1024", argument);
   }
-  Sweep sweep{key_of(argument), split_at_commas(argument.substr(equals + 1))};
+  Sweep sweep{key_of(argument), {}};
+  const ConfigNode list = list_of(argument, argument.substr(equals + 1));
+  for (const ConfigEntry& entry : list.entries.front().value.entries) {
+    const bool empty = entry.value.kind == ConfigNode::Kind::null;
+    sweep.values.push_back(empty ? "" : flow_yaml(entry.value));
+  }
+  if (sweep.values.empty()) fail(ErrorKind::config, "--sweep {}: a value is empty", argument);
   for (auto value = sweep.values.begin(); value != sweep.values.end(); ++value) {
     if (value->empty()) fail(ErrorKind::config, "--sweep {}: a value is empty", argument);
     if (std::find(sweep.values.begin(), value, *value) != value) {

@@ -7,6 +7,7 @@
 #include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/run/opened_run.h"
+#include "trainers/run/resume_check.h"
 #include "trainers/run/stop_conditions.h"
 #include "trainers/run/trainer.h"
 #include "trainers/sweep/sweep.h"
@@ -32,14 +33,18 @@ struct Sweep {
   std::vector<RunConfig> configs;  // of the runs, without their origins
 };
 
-// Errors name the variant that they belong to.
+// Errors begin with `where`.
 template <typename Work>
-void of_variant(const std::string& file, const std::string& variant, const Work& work) {
+void with_place(const std::string& where, const Work& work) {
   try {
     work();
   } catch (const Error& error) {
-    fail(error.kind(), "{}: variant {}: {}", file, variant, error.what());
+    fail(error.kind(), "{}: {}", where, error.what());
   }
+}
+
+std::string place_of(const std::string& file, const SweepRun& run) {
+  return fmt::format("{}: variant {}", file, run.variant);
 }
 
 // Reads the file and looks at the configuration of every run, so that a mistake in the last one shows before the first
@@ -53,7 +58,7 @@ Sweep open_sweep(const Arguments& arguments) {
       arguments.folder.empty() ? default_run_directory(fs::path(file).stem().string()) : fs::path(arguments.folder);
   sweep.runs = runs_of(sweep.config, folder, more);
   for (const SweepRun& run : sweep.runs) {
-    of_variant(file, run.variant,
+    with_place(place_of(file, run),
                [&] { sweep.configs.push_back(configuration_of(sweep.config.config, run.own_overrides)); });
   }
   return sweep;
@@ -62,8 +67,17 @@ Sweep open_sweep(const Arguments& arguments) {
 // Refuses what train would refuse, for one run of every variant.
 void look_at_variants(const std::string& file, const Sweep& sweep) {
   for (size_t i = 0; i < sweep.config.variants.size(); ++i) {
-    of_variant(file, sweep.runs[i].variant, [&] { look_at_run(sweep.configs[i]); });
+    with_place(place_of(file, sweep.runs[i]), [&] { look_at_run(sweep.configs[i]); });
   }
+}
+
+// Refuses a run that is there and was trained with settings that cannot change any more.
+void require_same_settings(const Sweep& sweep, const SweepRun& run) {
+  if (!fs::exists(run.folder)) return;
+  with_place(run.folder.string(), [&] {
+    const RunConfig before = read_run_file(run.folder / "config.yaml").config;
+    require_resumable(diff_configs(before, configuration_of(sweep.config.config, run.overrides)));
+  });
 }
 
 // Prints a job of SLURM for every run that is not trained, but not for one whose origin is not.
@@ -166,7 +180,10 @@ void run(const Arguments& arguments) {
   ranks.on_all([&] {
     sweep = open_sweep(arguments);
     require_comparison_page(arguments.html);
-    for (size_t i = 0; i < sweep.runs.size(); ++i) is_trained(sweep.runs[i], sweep.configs[i].schedule.steps);
+    for (size_t i = 0; i < sweep.runs.size(); ++i) {
+      is_trained(sweep.runs[i], sweep.configs[i].schedule.steps);
+      require_same_settings(sweep, sweep.runs[i]);
+    }
   });
   if (!arguments.sbatch.empty()) return ranks.on_root([&] { print_jobs(sweep, arguments.sbatch); });
   ranks.on_root([&] { look_at_variants(arguments.positional.front(), sweep); });

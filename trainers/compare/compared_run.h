@@ -28,7 +28,7 @@ struct ComparedRun {
   StoredEvaluation evaluation;
   bool evaluated_now = false;     // it was not stored, so compare has evaluated
   int64_t newest_checkpoint = 0;  // step of it; 0 without any
-  // What its logged steps have read and taken; nothing without metrics.
+  // Targets that its logged steps have read, and seconds that they took; nothing without metrics.
   std::optional<double> final_tokens;
   std::optional<double> final_seconds;
   std::vector<CurvePoint> curve;  // of the split
