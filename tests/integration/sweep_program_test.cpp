@@ -77,7 +77,7 @@ TEST_F(Sweep, TrainsAndComparesEveryVariantWithEverySeed) {
   const ProgramResult again = sweep();
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(fs::last_write_time(tiny_ / "runs/tuned-2/metrics.jsonl"), written);
-  // What cannot change is refused before anything is trained, also in the last run.
+  // Settings that cannot change are refused before anything is trained, also those of the last run.
   fs::remove_all(tiny_ / "runs/short-1");
   change("\"optimizer.lr=1e-3\"", "\"optimizer.lr=1e-3\", \"model.width=32\"");
   const ProgramResult changed = sweep();
