@@ -43,6 +43,7 @@ Batch Batch::row_block(int64_t begin, int64_t end) const {
   take(position, first, block.position);
   take(document, first, block.document);
   take(starts, begin, block.starts);
+  block.names = names;
   for (const uint8_t counted : block.loss_mask) block.target_count += counted;
   return block;
 }

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace quire {
@@ -34,8 +36,10 @@ struct Batch {
   // one text. 0 for padding.
   std::vector<int32_t> position;  // [R, T]
   std::vector<int64_t> document;  // [R, T]; index of the document in its split; -1 for padding
-  std::vector<uint8_t> starts;    // [R]; 1 when segment 0 is the beginning of a document: the row's state is dropped
-  int64_t target_count = 0;       // sum of loss_mask
+  // The names of these documents in their corpus. Generated documents and prompts have none.
+  std::map<int64_t, std::string> names;
+  std::vector<uint8_t> starts;  // [R]; 1 when segment 0 is the beginning of a document: the row's state is dropped
+  int64_t target_count = 0;     // sum of loss_mask
 
   // Returns a batch that contains only padding.
   static Batch empty(int64_t rows, int64_t length, int64_t first_row = 0, BatchParts parts = {});

@@ -79,6 +79,10 @@ int64_t Mixture::length(int64_t document) const {
   return part(document).documents().length(number_in_part(document));
 }
 
+std::string Mixture::name(int64_t document) const {
+  return part(document).documents().name(number_in_part(document));
+}
+
 void Mixture::tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const {
   part(document).documents().tokens(number_in_part(document), begin, count, out);
 }

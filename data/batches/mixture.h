@@ -39,6 +39,7 @@ class Mixture : public ReadingList, public Documents {
   void tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const override;
   void marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const override;
   bool marked() const override { return marked_; }
+  std::string name(int64_t document) const override;
 
  private:
   struct Part {

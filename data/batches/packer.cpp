@@ -55,6 +55,7 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
     batch.position[at] = static_cast<int32_t>(std::min<int64_t>(piece.place + i, INT32_MAX));
     batch.document[at] = piece.document;
   }
+  if (std::string name = documents_.name(piece.document); !name.empty()) batch.names[piece.document] = std::move(name);
   if (piece.position == 0 && piece.place == 0) batch.starts[static_cast<size_t>(row)] = 1;
 }
 

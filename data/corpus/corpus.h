@@ -30,7 +30,7 @@ class Split : public Documents {
   // Generated corpora have marks (quire prepare --task).
   void marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const override;
   bool marked() const override { return marks_ != nullptr; }
-  const std::string& name(int64_t document) const { return names_.at(static_cast<size_t>(document)); }
+  std::string name(int64_t document) const override { return names_.at(static_cast<size_t>(document)); }
   int64_t bytes(int64_t document) const { return bytes_.at(static_cast<size_t>(document)); }
   int64_t words(int64_t document) const { return words_.at(static_cast<size_t>(document)); }
   // Returns how many of the recalled targets of a document the best guess gets right, on average, without having read

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace quire {
 
@@ -19,6 +20,8 @@ class Documents {
   virtual void marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const = 0;
   // Returns false when every target counts and none is recalled.
   virtual bool marked() const = 0;
+  // Returns the name in the corpus; empty for generated documents.
+  virtual std::string name([[maybe_unused]] int64_t document) const { return {}; }
 };
 
 // The documents to read, with their order and lengths. Every rank deals all of them, and so knows what other ranks

@@ -1,5 +1,7 @@
 #include "layers/stacks/drt.h"
 
+#include <tuple>
+
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
@@ -39,6 +41,7 @@ DrtStack::DrtStack(const Scope& scope, const Place& place)
   if (config_.scores == ChunkScores::bm25) {
     words_.emplace(scope, config_);
   }
+  if (config_.scores == ChunkScores::file) file_.emplace(*config_.scores_file);
   const int64_t lower = lower_layers(config_, model);
   const int64_t of_group = (model.layers - lower) / config_.groups;
   for (int64_t g = 0; g < config_.groups; ++g) {
@@ -73,7 +76,7 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   for (const std::unique_ptr<Block>& block : lower_) y = (*block)(f, y);
   hooks_.see("lower", y);
   const CarriedBlocks carried = store_ ? store_->carried(f) : CarriedBlocks{};
-  const ChunkCut cut = cut_chunks(f, config_.positions(), carried, store_.has_value());
+  ChunkCut cut = cut_chunks(f, config_.positions(), carried, store_.has_value());
 
   Variable landmarks, keys, values;
   if (cut.max_chunks > 0) {
@@ -97,7 +100,9 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   f.leave_value(values_.values, values);
   f.leave_value(values_.list, Variable::constant(cut.list));
   Tensor given;
-  if (words_) given = words_->scores(f, cut, carried, wide_type(y.value().dtype()));
+  const DType wide = wide_type(y.value().dtype());
+  if (words_) given = words_->scores(f, cut, carried, wide);
+  if (file_) std::tie(given, cut.named) = file_->scores(f, cut, carried, wide);
   std::vector<ChunkLists> read;  // by group
   for (const Group& group : groups_) {
     read.push_back((*group.retriever)(f, y, cut, carried, landmarks, given, store_ ? &*store_ : nullptr, read, hooks_));

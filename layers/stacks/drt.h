@@ -12,6 +12,7 @@
 #include "layers/stacks/chunk_encoder.h"
 #include "layers/stacks/drt_reader.h"
 #include "layers/stacks/drt_retriever.h"
+#include "layers/stacks/drt_scores_file.h"
 #include "layers/stacks/drt_words.h"
 
 namespace quire {
@@ -40,7 +41,8 @@ class DrtStack final : public Stack {
   Linear key_, value_;
   std::optional<Linear> landmark_;
   std::optional<ChunkStore> store_;
-  std::optional<ChunkWords> words_;  // scores: bm25
+  std::optional<ChunkWords> words_;      // scores: bm25
+  std::optional<ChunkScoresFile> file_;  // scores: file
   ChunkValues values_;
   std::vector<Group> groups_;
   ChunkHooks hooks_;

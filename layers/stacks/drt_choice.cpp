@@ -26,12 +26,17 @@ ChunkChoice::ChunkChoice(const std::string& name, const DrtConfig& config, int64
 template <typename Body>
 void ChunkChoice::for_candidates(const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece,
                                  Body&& body) const {
+  const int64_t all = carried.max_length + cut.max_chunks;
   for (size_t r = 0; r < cut.whole.size(); ++r) {
     const std::vector<WholeChunk>& whole = cut.whole[r];
     const auto row = static_cast<int64_t>(r);
     for (size_t i = 0; i < whole.size(); ++i) {
       const auto take = [&](int64_t candidate, int64_t number) {
         const int64_t back = whole[i].number - number;
+        if (!cut.named.empty() &&
+            cut.named[static_cast<size_t>((row * cut.max_chunks + static_cast<int64_t>(i)) * all + candidate)] == 0) {
+          return;
+        }
         if (back >= config_.nearest && back <= config_.farthest())
           body(row, static_cast<int64_t>(i), candidate, number);
       };

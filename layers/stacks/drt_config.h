@@ -7,7 +7,7 @@
 
 namespace quire {
 
-enum class ChunkScores { learned, fixed, random, bm25 };
+enum class ChunkScores { learned, fixed, random, bm25, file };
 enum class ChunkWeights { learned, scores, uniform };
 enum class ChunkLandmark { token, mean };
 enum class ReaderResidual { skip, add, normed };
@@ -18,12 +18,15 @@ struct EnumNames<ChunkScores> {
       std::to_array<std::pair<ChunkScores, std::string_view>>({{ChunkScores::learned, "learned"},
                                                                {ChunkScores::fixed, "fixed"},
                                                                {ChunkScores::random, "random"},
-                                                               {ChunkScores::bm25, "bm25"}});
+                                                               {ChunkScores::bm25, "bm25"},
+                                                               {ChunkScores::file, "file"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"the best ones, and scores learn through the weights of what was read",
        "the best ones, and no gradient goes through scores (ablation)",
        "chunks are drawn at random, also at evaluation, and weighted by their scores (ablation)",
-       "those that share rare tokens with the chunk before, by BM25; nothing about the choice is learned (baseline)"});
+       "those that share rare tokens with the chunk before, by BM25; nothing about the choice is learned (baseline)",
+       "those that scores_file names for the chunk before, by the scores there; nothing about the choice is learned "
+       "(another retriever as a baseline)"});
 };
 template <>
 struct EnumNames<ChunkWeights> {
@@ -31,7 +34,7 @@ struct EnumNames<ChunkWeights> {
       {{ChunkWeights::learned, "learned"}, {ChunkWeights::scores, "scores"}, {ChunkWeights::uniform, "uniform"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"the softmax of the products of landmarks, which learn through them",
-       "the softmax of the scores of scores: bm25, which are divided by temperature", "all chunks alike"});
+       "the softmax of the scores of scores: bm25 or file, which are divided by temperature", "all chunks alike"});
 };
 template <>
 struct EnumNames<ChunkLandmark> {
@@ -76,6 +79,7 @@ struct DrtConfig {
   double noise = 1;
   ChunkScores scores = ChunkScores::learned;
   Bm25Config bm25;
+  std::optional<std::string> scores_file;
   ChunkWeights weights = ChunkWeights::learned;
   double temperature = 1;
   ChunkLandmark landmark = ChunkLandmark::token;
@@ -88,6 +92,8 @@ struct DrtConfig {
   std::optional<int64_t> key_heads;
   DrtCarry carry;
 
+  // Says whether chunks are chosen by scores that no parameter has a part in.
+  bool gives_scores() const { return scores == ChunkScores::bm25 || scores == ChunkScores::file; }
   // Returns how many chunks back a chunk can read.
   int64_t farthest() const { return max_distance.value_or(carry.length); }
   int64_t positions() const { return chunk + 1; }  // of a chunk, with its landmark
@@ -136,6 +142,15 @@ struct DrtConfig {
              .resumable = true});
     v.field("scores", scores, {.help = "how chunks are chosen"});
     v.section("bm25", bm25, "the scores of scores: bm25");
+    v.field(
+        "scores_file", scores_file,
+        {.help = "file of scores: file. Each line is a JSON object with the name of a document, the number of one of "
+                 "its chunks, the earlier chunks that it asks for, and their scores: {\"document\": \"a.txt\", "
+                 "\"chunk\": 2, \"indices\": [0, 1], \"scores\": [0.5, 3]}. The lines of a document come in the order "
+                 "of its chunks, from 0 on",
+         .resumable = true,
+         .at_evaluation = true,
+         .path = true});
     v.field("weights", weights, {.help = "what the weights of the chunks that are read are made of"});
     v.field(
         "temperature", temperature,
@@ -164,8 +179,13 @@ struct DrtConfig {
     v.section("carry", carry, "chunks that are carried from one subsequence of a document to the next");
   }
   void check(ConfigChecker& c) const {
-    c.require(weights == ChunkWeights::learned || scores == ChunkScores::bm25, "weights",
-              "scores that are learned or drawn learn through the weights; only with scores: bm25 others are possible");
+    c.require(weights == ChunkWeights::learned || gives_scores(), "weights",
+              "scores that are learned or drawn learn through the weights; only with scores: bm25 or file others are "
+              "possible");
+    c.require(scores != ChunkScores::file || scores_file.has_value(), "scores_file",
+              "scores: file reads scores from a file; name it here");
+    c.require(scores == ChunkScores::file || !scores_file.has_value(), "scores_file",
+              "a file of scores is read with scores: file alone");
     c.require(farthest() <= carry.length, "max_distance", "a chunk can read no more chunks back than carry.length");
   }
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/check.h"
 #include "layers/mechanism/mechanism_list.h"
 #include "layers/stacks/drt.h"
 
@@ -95,8 +96,8 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const double chunks = positions / static_cast<double>(drt.positions());
   const double candidates = static_cast<double>(shape.subsequence) / static_cast<double>(drt.positions()) / 2;
   StepFlops flops;
-  // BM25 computes on the host, and landmarks then give no scores unless they weigh.
-  const bool landmarks = drt.scores != ChunkScores::bm25;
+  // Scores that are given come from the host, and landmarks then give none unless they weigh.
+  const bool landmarks = !drt.gives_scores();
   flops.learned = 2 * (positions * (static_cast<double>(drt.encoder_layers) * encoder + 2 * e * key_inner + readers) +
                        (landmarks ? static_cast<double>(drt.groups) * chunks * candidates * e : 0));
   if (drt.carry.in_training && landmarks) {
@@ -121,8 +122,13 @@ Mechanism drt_stack() {
           .insertion = [](const Place& place) { return Insertion{.period = options(place).chunk, .ids = 1}; },
           .grain = [](const Place& place) { return options(place).positions(); },
           .reading =
-              [](const ReadingPlace& place, Purpose) {
-                bool& carry = place.options.get<DrtConfig>().carry.in_training;
+              [](const ReadingPlace& place, Purpose purpose) {
+                auto& drt = place.options.get<DrtConfig>();
+                if (purpose == Purpose::generate && drt.scores == ChunkScores::file) {
+                  fail(ErrorKind::config, "model.stack.drt.scores: file: {} has no scores of what is generated",
+                       *drt.scores_file);
+                }
+                bool& carry = drt.carry.in_training;
                 const bool trained_so = carry;
                 carry = true;
                 return trained_so;

@@ -32,9 +32,7 @@ class ChunkRetriever {
 
  private:
   // Says whether landmarks choose, or weigh what was chosen.
-  bool uses_landmarks() const {
-    return config_.scores != ChunkScores::bm25 || config_.weights == ChunkWeights::learned;
-  }
+  bool uses_landmarks() const { return !config_.gives_scores() || config_.weights == ChunkWeights::learned; }
   // Returns the scores, wide [R, N, K], of queries [R, N, E] with the landmarks of the chunks that they have chosen;
   // lists without the first one.
   Variable scores(const Forward& f, const Variable& queries, const Variable& landmarks, const Tensor& own,

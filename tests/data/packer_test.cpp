@@ -54,6 +54,8 @@ TEST_F(PackerTest, PadByHand) {
   EXPECT_EQ(first.segment, (std::vector<int32_t>{0, 0, 0, 0, 0, 0, 0, -1}));
   EXPECT_EQ(first.position, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 0}));
   EXPECT_EQ(first.document, (std::vector<int64_t>{0, 0, 0, 0, 1, 1, 1, -1}));
+  EXPECT_EQ(first.names, (std::map<int64_t, std::string>{{0, "0"}, {1, "1"}}));
+  EXPECT_EQ(first.row_block(1, 2).names, first.names);
   EXPECT_EQ(first.starts, (std::vector<uint8_t>{1, 1}));
   EXPECT_EQ(first.target_count, 7);
 

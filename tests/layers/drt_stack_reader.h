@@ -50,7 +50,8 @@ class StackReader {
 
   Variable read(Tape& tape, const Variable& x, int32_t step = 0) {
     const int64_t length = x.dim(1);
-    const Batch batch = one_segment_from(position_, 1, length);
+    Batch batch = one_segment_from(position_, 1, length);
+    if (!document.empty()) batch.names[0] = document;
     pool_->begin_step(batch);
     const StateView view = pool_->view(0, 1);
     Forward f{.tape = tape, .batch = batch, .state = view};
@@ -88,6 +89,7 @@ class StackReader {
   const ParameterStore& store() const { return store_; }
 
   bool training = false;
+  std::string document;  // its name in a corpus, if it has one
   Retrievals retrieved;
   Telemetry telemetry;
 
