@@ -4,7 +4,9 @@
 set -euo pipefail
 cmake=$1 build=$2 bundle=$3
 rm -rf "$bundle"
-"$cmake" --install "$build" --prefix "$bundle" --strip >/dev/null
+for component in program cuda bundle; do
+  "$cmake" --install "$build" --prefix "$bundle" --component "$component" --strip >/dev/null
+done
 for program in "$bundle"/bin/quire "$bundle"/tests/test_gpu "$bundle"/tests/test_golden "$bundle"/tests/test_integration; do
   libraries=$(ldd "$program")
   outside=$(awk -v bundle="$bundle/" '$2 == "=>" && index($3, bundle) != 1 &&

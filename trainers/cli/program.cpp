@@ -23,6 +23,7 @@
 #include "core/log.h"
 #include "core/ranks/ranks.h"
 #include "trainers/cli/help.h"
+#include "trainers/cli/manual.h"
 #include "trainers/cli/usage.h"
 
 namespace quire {
@@ -125,6 +126,13 @@ int run_program(int argc, const char* const* argv, const ProgramTexts& texts, st
     Verb root(program);
     root.require_verb();
     for (const AddVerb add : verbs) add(root);
+    // What `cmake --install` writes beside the program.
+    program.add_flag_callback(
+        "--man", [&] { throw CLI::CallForVersion(manual_page(program, texts.number), 0); },
+        "Print the manual page, as in quire --man | man -l -");
+    program.add_flag_callback(
+        "--bash-completion", [&] { throw CLI::CallForVersion(bash_completion(program, texts.keys()), 0); },
+        "Print what completes commands in bash, as in source <(quire --bash-completion)");
     const int code = parse_and_run(program, argc, argv, texts.keys);
     Ranks& ranks = Ranks::current();
     const Ranks::Operation operation(ranks, "ending");

@@ -23,6 +23,7 @@ struct Exit {
 };
 
 struct ProgramTexts {
+  std::string number;                    // of the version, as in 0.1.0
   std::function<std::string()> version;  // for --version
   std::function<std::vector<ConfigKey>()>
       keys;  // keys of the configuration, for suggestions when an option is mistaken
