@@ -651,6 +651,18 @@ for length, window, cache in ((512, 128, 0), (1024, 512, 512), (640, 130, 256), 
         self.run_script("proofs/copies.py", *arguments, "--tokenizer", "spm:none", python=self.python, status=2)
         self.assertRegex(self.errors, "^copies: error: quire prepare ended with exit code")
 
+    def test_capacity(self):
+        self.needs_modules("numpy")
+        table = self.run_script("recall/capacity.py", "--sizes", 16, "--trials", 4, "--output", self.output,
+                                python=self.python)
+        self.assertRegex(table, r"additive +16 x 16 +8 pairs")
+        rows = {(row["rule"], row["facts"]): row["known"] for row in self.result()["rows"]}
+        # One pair is read back whatever the rule, and far more than a state has room for are not.
+        for rule in ("delta", "additive", "infini delta", "infini linear"):
+            self.assertEqual(rows[rule, 1], 1)
+            self.assertLess(rows[rule, 512], 0.1)
+        self.run_script("recall/capacity.py", "--sizes", 0, "--output", self.output, python=self.python, status=2)
+
     def test_exact_keys(self):
         self.needs_modules("h5py", "numpy")
         quire, recall, spm = PROGRAMS / "quire", EXPERIMENTS / "recall", f"spm:{self.folder / 'spm.model'}"
