@@ -21,6 +21,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXPERIMENTS = ROOT / "experiments"
 PROGRAMS = pathlib.Path()
+SKIPPED = 77  # what ctest takes for a test that could not run; words in the output can be those of a failure
 
 # The files of a bundle, as they behave without a GPU.
 BUNDLE = {"bin/quire": "echo quire 0",
@@ -90,9 +91,10 @@ class Alone(Scripts):
             tested += (pathlib.Path(__file__).parent / other).read_text(encoding="utf-8")
         for script in sorted([*EXPERIMENTS.rglob("*.py"), *EXPERIMENTS.rglob("*.sh")]):
             name = script.relative_to(EXPERIMENTS).as_posix()
-            # The study driver is imported by its test, two models by torch_step.py, which is run with each, what scripts
+            # The study driver is imported by its test, three models by torch_step.py, which is run with each, what scripts
             # share by these, the sources of corpora by make.py and the parts of the comparison with PyTorch by parity.py.
-            if name not in ("study.py", "study_file.py", "study_report.py", "bench/torch_drt.py", "bench/torch_landmark.py",
+            if name not in ("study.py", "study_file.py", "study_report.py", "bench/torch_delta.py", "bench/torch_drt.py",
+                            "bench/torch_landmark.py",
                             "bench/torch_loop.py", "faults/job.py", "faults/namespaces.py", "gpu/record.py",
                             *(f"corpora/{part}.py" for part in PARTS_OF_CORPORA), *(f"parity/{part}.py" for part in PARTS_OF_PARITY)):
                 self.assertIn(f'run_script("{name}"', tested, name)
@@ -168,6 +170,11 @@ class Alone(Scripts):
         out = self.run_script("faults/bytes.py", "--work", self.folder / "other", "--quire", program, "--mutants", 0,
                               "--kills", 1, status=1)
         self.assertIn("1 not as promised", out)
+
+    def test_edges(self):
+        self.run_script("faults/edges.py", "--work", self.folder / "work", "--quire", PROGRAMS / "quire", "--times", 1,
+                        "--only", "exit,start_up,pipes,output,limits", "--output", self.output)
+        self.assertEqual([part["violations"] for part in self.result()["parts"].values()], [[]] * 5)
 
     def test_faults_of_hosts(self):
         arguments = ["--work", self.folder / "work", "--quire", PROGRAMS / "quire", "--steps", 20, "--rounds", 0]
@@ -555,7 +562,7 @@ class WithTorch(Scripts):
         self.assertGreater(self.result()["models"]["llama"]["peers"][0]["ratio_of_minima"], 0)
 
     def test_steps_of_torch(self):
-        for model in ("gpt2", "transformer-xl", "landmark", "drt"):
+        for model in ("gpt2", "transformer-xl", "landmark", "drt", "delta", "kda"):
             out = self.run_script("bench/torch_step.py", model, "--steps", 1, "--warmup", 0, "--rows", 1, "--length", 130,
                                   python=self.python)
             self.assertGreater(json.loads(out)["step_ms"]["min"], 0)
@@ -726,5 +733,5 @@ if __name__ == "__main__":
         WithTorch.python = torch_python()
         if WithTorch.python is None:
             print("skipped: PyTorch is missing (apt-get install python3-torch)")
-            sys.exit()
+            sys.exit(SKIPPED)
     unittest.main(argv=[sys.argv[0], sys.argv[2], "-v"])
