@@ -119,6 +119,7 @@ void add_stored_evaluation(ReportedRun& run, const ReportRequest& request) {
   ComparedRun& compared = run.compared.emplace();
   compared.path = run.path;
   compared.config = run.config;
+  compared.origins = origins_of(run.config);
   compared.evaluation = std::move(*stored);
   const std::vector<int64_t> steps = checkpoint_steps(fs::path(run.path) / "checkpoints");
   if (!steps.empty()) compared.newest_checkpoint = steps.front();
