@@ -1,4 +1,4 @@
-"""Studies and their kept results, with the program: kept_results_test.py FOLDER_OF_PROGRAMS
+"""Tests studies and their kept results, with the program: kept_results_test.py FOLDER_OF_PROGRAMS
 
 experiments/X/results/NAME.jsonl are runs of the sweep experiments/X/sweeps/NAME.yaml as that is now; the README beside it
 has every row of their tables.
@@ -109,7 +109,7 @@ class CorporaScripts(Scripts):
         for text in ("proofs", "code", "copying"):
             expected = (EXPERIMENTS / f"proofs/results/corpora-{text}.txt").read_text(encoding="utf-8")
             self.assertEqual(self.calls(proofs, text), expected)
-        # What is there is kept.
+        # A file that is there is kept.
         (self.folder / "spm.model").touch()
         self.assertNotIn("tokenizer train", self.calls(proofs, "code"))
         self.run_script("proofs/corpora.sh", "prose", status=2)
