@@ -83,8 +83,8 @@ StoredSizes::StoredSizes(const ops::StoredAttentionInputs& in)
   require_blocks("keys", in.keys, {in.keys.dim(0), length, kv_heads, size}, stored);
   require_blocks("values", in.values, {in.keys.dim(0), length, kv_heads, value_size}, stored);
   require_blocks("slot", in.slot, {rows, queries, heads, chosen}, DType::i32);
-  require_blocks("turn", in.turn, in.slot.shape(), DType::i32);
-  QUIRE_CHECK(!in.table.defined() || in.turn.defined(), "stored_attention: a table without rotations");
+  require_blocks("rotation", in.rotation, in.slot.shape(), DType::i32);
+  QUIRE_CHECK(!in.table.defined() || in.rotation.defined(), "stored_attention: a table without rotations");
   if (in.table.defined()) {
     require_blocks("table", in.table, {in.table.dim(0), 2, in.table.dim(2)}, wide_type(in.q.dtype()));
     QUIRE_CHECK(2 * in.table.dim(2) <= size, "stored_attention: {} features are rotated but a head has {}",
@@ -106,10 +106,10 @@ void check_stored_attention_backward(const StoredSizes& s, const Tensor& dq, con
   require_blocks("dlse", dlse, lse.shape(), lse.dtype());
 }
 
-void check_place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, const ops::BlockPlacing& in) {
+void check_place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own, const ops::BlockPlacing& in) {
   const Shape& shape = in.index.shape();
   QUIRE_CHECK(shape.rank() == 4 && shape[3] <= ops::kMaxChosenBlocks, "place_blocks: index is {}", shape.to_string());
-  for (const Tensor* tensor : {&slot, &turn, &own, &in.index}) require_blocks("index", *tensor, shape, DType::i32);
+  for (const Tensor* tensor : {&slot, &rotation, &own, &in.index}) require_blocks("index", *tensor, shape, DType::i32);
   for (const Tensor* tensor : {&in.head, &in.length, &in.first, &in.places}) {
     require_blocks("row", *tensor, {shape[0]}, DType::i32);
   }

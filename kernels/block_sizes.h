@@ -31,6 +31,6 @@ void check_stored_attention(const StoredSizes& sizes, const Tensor& out, const T
                             const ops::StoredAttentionInputs& in);
 void check_stored_attention_backward(const StoredSizes& sizes, const Tensor& dq, const Tensor& dout, const Tensor& dlse,
                                      const Tensor& out, const Tensor& lse, const ops::StoredAttentionInputs& in);
-void check_place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, const ops::BlockPlacing& in);
+void check_place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own, const ops::BlockPlacing& in);
 
 }  // namespace quire

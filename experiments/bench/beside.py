@@ -29,7 +29,7 @@ def bench(arguments, config, overrides, extra):
 
 
 def operation_ms(text, names):
-    """Milliseconds a step in operations of a printed profile whose names begin with one of these."""
+    """Returns milliseconds a step in operations of a printed profile whose names begin with one of these."""
     lines = [line.split() for line in text.splitlines()]
     return sum(float(line[2]) for line in lines
                if len(line) > 3 and re.fullmatch(r"[\d.]+", line[2]) and line[0].startswith(tuple(names)))

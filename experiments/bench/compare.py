@@ -22,7 +22,7 @@ MODELS = ["llama", "gpt2", "transformer-xl", "landmark", "drt", "delta", "kda"]
 
 
 def measured(command, environment=None):
-    """Runs a command; its JSON output and the most memory it had resident."""
+    """Runs a command and returns its JSON output and the most memory that it had resident."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     out = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)

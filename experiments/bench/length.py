@@ -19,7 +19,7 @@ import tempfile
 
 
 def run(command):
-    """The output of a command, and the most memory that it had resident, in MiB."""
+    """Returns the output of a command, and the most memory that it had resident, in MiB."""
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=said)
         out = process.stdout.read()

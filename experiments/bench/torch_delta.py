@@ -1,4 +1,4 @@
-"""The gated delta rule for torch_step.py: chunks of tokens with the inverse of a triangular matrix."""
+"""Computes the gated delta rule for torch_step.py, in chunks of tokens with the inverse of a triangular matrix."""
 
 import torch
 import torch.nn as nn
@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 
 def convolved(x, weight):
-    """silu of a causal convolution of every channel; x [B, T, C], weight [C, W]."""
+    """Returns silu of a causal convolution of every channel; x [B, T, C], weight [C, W]."""
     taps, t = weight.shape[1], x.shape[1]
     padded = F.pad(x, (0, 0, taps - 1, 0))
     return F.silu(sum(padded[:, i:i + t] * weight[:, i] for i in range(taps)))
@@ -17,8 +17,9 @@ def unit(x):
 
 
 def delta_rule(q, k, v, g, beta, chunk):
-    """q, k, v [B, H, T, D], g [B, H, T, 1 or D], beta [B, H, T, 1]. Everything but the loop over the states is computed
-    for all chunks at once. Products of decays are factored, so decays below exp(-80) in a chunk would overflow."""
+    """Takes q, k, v [B, H, T, D], g [B, H, T, 1 or D], beta [B, H, T, 1]. Everything but the loop over the states is
+    computed for all chunks at once. Products of decays are factored, so decays below exp(-80) in a chunk would
+    overflow."""
     b, h, t, d = k.shape
     cut = lambda x: x.reshape(b, h, t // chunk, chunk, x.shape[-1])
     q, k, v, g, beta = cut(q * d**-0.5), cut(k), cut(v), cut(g).cumsum(-2), cut(beta)
@@ -43,7 +44,7 @@ def delta_rule(q, k, v, g, beta, chunk):
 
 
 class DeltaAttention(nn.Module):
-    """Gated DeltaNet (Yang et al. 2024), or with by_feature Kimi Delta Attention (Kimi Team 2025)."""
+    """Computes Gated DeltaNet (Yang et al. 2024), or with by_feature Kimi Delta Attention (Kimi Team 2025)."""
 
     def __init__(self, width, heads, by_feature, chunk):
         super().__init__()

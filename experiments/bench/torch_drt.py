@@ -1,4 +1,4 @@
-"""DRT (Hu et al. 2025) for torch_step.py: sliding windows with ALiBi in blocks, a chunk encoder, and grouped
+"""Computes DRT (Hu et al. 2025) for torch_step.py: sliding windows with ALiBi in blocks, a chunk encoder, and grouped
 cross-attention to copies of the chosen chunks, as in the published code without its fused kernel."""
 
 import torch
@@ -41,7 +41,7 @@ class WindowAttention(nn.Module):
 
 
 class ChunkAttention(nn.Module):
-    """Attention in both directions with rotary positions."""
+    """Computes attention in both directions with rotary positions."""
 
     def __init__(self, width, heads, rotary):
         super().__init__()
@@ -57,7 +57,7 @@ class ChunkAttention(nn.Module):
 
 
 class Reader(nn.Module):
-    """The feed-forward part of an upper layer with what it reads of chunks: x + mlp(norm(x + o))."""
+    """Computes the feed-forward part of an upper layer with what it reads of chunks: x + mlp(norm(x + o))."""
 
     def __init__(self, width, heads, norm, mlp):
         super().__init__()
@@ -79,7 +79,7 @@ class Reader(nn.Module):
 
 
 class Drt(nn.Module):
-    """Blocks, encoder and groups; block(attention) makes a layer, mlp() and norm() its parts."""
+    """Holds blocks, encoder and groups; block(attention) makes a layer, mlp() and norm() its parts."""
 
     def __init__(self, shape, rotary, block, norm, mlp):
         super().__init__()

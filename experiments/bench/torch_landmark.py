@@ -1,4 +1,4 @@
-"""Landmark attention for torch_step.py: the published arithmetic with whole matrices."""
+"""Computes landmark attention for torch_step.py by the published arithmetic with whole matrices."""
 
 import torch
 import torch.nn as nn
@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 
 class LandmarkAttention(nn.Module):
-    """Grouped softmax (Mohtashami and Jaggi 2023, 3.1) with a landmark as the last of every `period` positions."""
+    """Computes the grouped softmax (Mohtashami and Jaggi 2023, 3.1) with a landmark as the last of every `period`
+    positions."""
 
     def __init__(self, width, heads, rotary, length, period):
         super().__init__()

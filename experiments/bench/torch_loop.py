@@ -1,4 +1,4 @@
-"""Training steps in PyTorch as quire takes them, timed: random tokens, clipping, AdamW with decay on matrices only."""
+"""Times training steps in PyTorch as quire takes them: random tokens, clipping, AdamW with decay on matrices only."""
 
 import time
 
@@ -7,17 +7,17 @@ import torch.nn as nn
 
 
 def has_fused_adamw(on_gpu):
-    """AdamW in one pass: on a GPU from PyTorch 2.0 on, on a CPU from 2.4 on."""
+    """Says whether AdamW runs in one pass: on a GPU from PyTorch 2.0 on, on a CPU from 2.4 on."""
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     return version >= ((2, 0) if on_gpu else (2, 4))
 
 
 def timed_steps(model, forward, shape, mixed, arguments):
-    """Milliseconds of steps: median, min, max. forward(tokens, targets): the loss. shape: vocabulary, rows, length.
+    """Returns milliseconds of steps: median, min, max. forward(tokens, targets) returns the loss. shape: vocabulary,
+    rows, length.
 
-    arguments: device, steps, warmup. On a CPU a step ends when its loss has been read; on a GPU a fifth of the steps is timed
-    at once, as `quire bench` does, so that the host goes ahead.
-    """
+    arguments: device, steps, warmup. On a CPU a step ends when its loss has been read; on a GPU a fifth of the steps is
+    timed at once, as `quire bench` does, so that the host goes ahead. """
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
     fastest = {"fused": True} if has_fused_adamw(arguments.device != "cpu") else {}

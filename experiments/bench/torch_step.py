@@ -1,4 +1,4 @@
-"""One model of compare.py in plain PyTorch: times training steps on random tokens and prints one JSON object.
+"""Runs one model of compare.py in plain PyTorch: times training steps on random tokens and prints one JSON object.
 
 The arithmetic is that of the quire configuration of the same name: same shapes, same activations, same clipping, AdamW
 with decay on matrices only. Attention is scaled_dot_product_attention where it can express the model.
@@ -52,7 +52,7 @@ class RMSNorm(nn.Module):
 
 
 class Rotary:
-    """cos and sin [T, D/2]; pairs are (i, i + D/2)."""
+    """Holds cos and sin [T, D/2]; pairs are (i, i + D/2)."""
 
     def __init__(self, length, size, base=10000.0):
         angles = torch.arange(length)[:, None] * base ** (-torch.arange(0, size, 2) / size)
@@ -113,7 +113,7 @@ class Block(nn.Module):
 
 
 class RelativeAttention(nn.Module):
-    """Transformer-XL attention (Dai et al. 2019, 3.3) over [carried; x]; u and v belong to the model."""
+    """Computes Transformer-XL attention (Dai et al. 2019, 3.3) over [carried; x]; u and v belong to the model."""
 
     def __init__(self, width, heads, u, v):
         super().__init__()
@@ -224,7 +224,7 @@ SHAPES = {
 
 
 def blas_name():
-    """The library that multiplies, and for OpenBLAS the kernels it chose."""
+    """Returns the library that multiplies, and for OpenBLAS the kernels it chose."""
     with open("/proc/self/maps") as maps:
         paths = sorted({line.split()[-1] for line in maps if "blas" in line and line.rstrip().endswith((".so", ".so.0", ".so.3"))})
     for path in paths:

@@ -1,4 +1,4 @@
-"""The Bible: 66 books, as ./bootstrap demo makes them, the same six held out."""
+"""The source is the Bible: 66 books, as ./bootstrap demo makes them, the same six held out."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""A folder of books: every .txt file is a document."""
+"""The source is a folder of books: every .txt file is a document."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""What the sources share: errors for one line on stderr, Debian packages and names of documents."""
+"""Code that the sources share: errors for one line on stderr, Debian packages and names of documents."""
 
 import pathlib
 import re
@@ -7,11 +7,11 @@ import subprocess
 
 
 class Failure(Exception):
-    """What is wrong, for one line on stderr."""
+    """Says what is wrong, for one line on stderr."""
 
 
 class Package:
-    """An installed Debian package below a root, which is / except in tests and for other systems that are mounted."""
+    """Holds an installed Debian package below a root, which is / except in tests and for other systems that are mounted."""
 
     def __init__(self, name, root):
         self.name, self.root = name, pathlib.Path(root)
@@ -25,7 +25,7 @@ class Package:
             raise Failure(f"the package {name} is missing: apt-get install {name}")
 
     def path(self, *places):
-        """The first of these places below the root that is there."""
+        """Returns the first of these places below the root that is there."""
         for place in places:
             if (self.root / place).exists():
                 return self.root / place
@@ -33,5 +33,5 @@ class Package:
 
 
 def file_name(text):
-    """Letters, digits and points of a title, for the name of a document."""
+    """Returns Letters, digits and points of a title, for the name of a document."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")[:60].rstrip("-.") or "untitled"

@@ -1,4 +1,4 @@
-"""Code: the Go distribution, one document a package."""
+"""The source is code: the Go distribution, one document a package."""
 
 import re
 
@@ -24,7 +24,7 @@ def add_options(_parser):
 
 
 def without_notices(text):
-    """Without the paragraphs of comments that are about copyright and licence."""
+    """Returns the text without the paragraphs of comments that are about copyright and licence."""
 
     def cleaned(match):
         comment = match[0]

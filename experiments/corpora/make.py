@@ -70,7 +70,7 @@ def megabytes(count):
 
 
 def check(arguments, source):
-    """What can be known before work begins."""
+    """Checks what can be known before work begins."""
     if arguments.passage < 16:
         raise Failure(f"--passage {arguments.passage}: use 16 or more")
     if source.held_out is None and arguments.least_bytes < 1:
@@ -98,7 +98,7 @@ def check(arguments, source):
 
 
 def write_documents(source, folder):
-    """One file a document; their names in the order of the source."""
+    """Writes one file a document and returns their names in the order of the source."""
     folder.mkdir(parents=True)
     names = []
     for name, text in source.documents():
@@ -125,7 +125,7 @@ def choose_splits(names, source, share):
 
 
 def shared_spans(held_out, others, length):
-    """By name, what a document of `others` shares with a held-out one; paths are read one at a time."""
+    """Returns by name what a document of `others` shares with a held-out one; paths are read one at a time."""
     finder = passages.SharedPassages([path.read_bytes() for path in held_out], length)
     offsets = {path: finder.look(path.read_bytes()) for path in others}
     return {path: finder.spans(path.read_bytes(), offsets[path]) for path in others}
@@ -168,7 +168,7 @@ def treat_passages(folder, splits, length, remove):
 
 
 def describe_split(folder, names):
-    """The hash is that of lines as sha256sum writes them, in the order of the names."""
+    """Returns the figures of a split. The hash is that of lines as sha256sum writes them, in the order of the names."""
     lines, sizes = hashlib.sha256(), []
     for name in sorted(names):
         text = (folder / f"{name}.txt").read_bytes()
@@ -195,7 +195,7 @@ def prepare(arguments, folder, splits, name, *tokenizer):
 
 
 def make(arguments, source, folder):
-    """Everything, in a folder that is renamed when it is done."""
+    """Makes everything in a folder that is renamed when it is done."""
     names = write_documents(source, folder / "all")
     splits = choose_splits(names, source, getattr(arguments, "share", None))
     for split, members in splits.items():

@@ -1,4 +1,4 @@
-"""Passages that stand in two sets of documents.
+"""Finds passages that stand in two sets of documents.
 
 A passage is text of at least `length` bytes that is the same but for white space, of which each run counts as one byte.
 All passages are found: the held-out text is cut into blocks of half that length, every passage contains a whole one,
@@ -14,7 +14,7 @@ WORD = re.compile(rb"\S+")
 
 
 class Normalised:
-    """Words separated by single spaces, and where they stood."""
+    """Holds words separated by single spaces, and where they stood."""
 
     def __init__(self, text):
         self.at, self.original = array.array("q"), array.array("q")  # of every word, here and in the text
@@ -27,7 +27,7 @@ class Normalised:
         self.text = b" ".join(words)
 
     def place(self, offset):
-        """Where the byte at an offset of the normalised text stood; spaces stand behind their word."""
+        """Returns where the byte at an offset of the normalised text stood; spaces stand behind their word."""
         word = bisect.bisect_right(self.at, offset) - 1
         return self.original[word] + offset - self.at[word]
 
@@ -50,18 +50,18 @@ class SharedPassages:
         self.windows = None
 
     def look(self, text):
-        """Where a block of the held-out text begins in the normalised text."""
+        """Returns where a block of the held-out text begins in the normalised text."""
         text, block, places = Normalised(text).text, self.block, self.places
         offsets = [offset for offset in range(len(text) - block + 1) if text[offset:offset + block] in places]
         self.found.update(text[offset:offset + block] for offset in offsets)
         return array.array("q", offsets)
 
     def window_starts(self, offset, size):
-        """Of windows of a whole passage's length around a block."""
+        """Returns the starts of windows of a whole passage's length around a block."""
         return range(max(0, offset - self.length + self.block), min(offset, size - self.length) + 1)
 
     def spans(self, text, offsets):
-        """(begin, end) of the passages of a text, given what look() said of it."""
+        """Returns (begin, end) of the passages of a text, given what look() said of it."""
         if self.windows is None:
             self.windows = {digest(self.texts[number][start:start + self.length])
                             for block in self.found for number, offset in self.places[block]
@@ -87,7 +87,8 @@ class SharedPassages:
 
 
 def without(text, spans, reach):
-    """The text without the spans; a line of which less than `reach` bytes would be left before or behind goes, too."""
+    """Returns the text without the spans; a line of which less than `reach` bytes would be left before or behind goes,
+    too."""
     kept, at = [], 0
     for begin, end in spans:
         line_begin = text.rfind(b"\n", 0, begin) + 1

@@ -1,4 +1,4 @@
-"""Formal proofs: set.mm of Metamath, cut at its section headers."""
+"""The source is formal proofs: set.mm of Metamath, cut at its section headers."""
 
 import re
 
@@ -56,7 +56,7 @@ class Source:
             yield f"{number:03d}-{file_name(title)}", b"".join(parts)
 
     def clean(self, section):
-        """Without typesetting definitions and, as asked, without letter codes."""
+        """Returns the text without typesetting definitions and, as asked, without letter codes."""
         kept = TYPESETTING.sub(b"", section)
         self.left_out["bytes of typesetting definitions"] += len(section) - len(kept)
         if self.letters == "keep":

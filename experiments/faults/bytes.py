@@ -4,10 +4,10 @@
     python3 experiments/faults/bytes.py --work FOLDER [--mutants 100] [--kills 100] [--quire build/native/bin/quire]
         [--seed 1] [--output FILE]
 
-Each kind of file is damaged in many ways, one at a time, and read by the verbs that read it. Then quire prepare is killed
-while it replaces a corpus, which has to be the older or the newer one afterwards. What is done is in FOLDER/state.json: the same command goes on where it was stopped. Exit code 1 when a check has failed. Standard library
-only; without the program zstd its files are left out.
-"""
+Each kind of file is damaged in many ways, one at a time, and read by the verbs that read it. Then quire prepare is
+killed while it replaces a corpus, which has to be the older or the newer one afterwards. What is done is in
+FOLDER/state.json: the same command goes on where it was stopped. Exit code 1 when a check has failed. Standard library
+only; without the program zstd its files are left out. """
 
 import argparse
 import collections
@@ -86,7 +86,7 @@ INSPECT_NEWEST = ("inspect", f"run/checkpoints/step-{STEPS[1]}")
 
 
 def targets(home):
-    """Name, file, and of each command the exit codes that are right for some damage."""
+    """Returns name, file, and of each command the exit codes that are right for some damage."""
     newest = f"run/checkpoints/step-{STEPS[1]}"
     yield "corpus", "corpus.h5", [(("inspect", "corpus.h5"), (3,)), (RESUME, (3,))]
     yield "corpus manifest", "corpus.h5.manifest", [(("inspect", "corpus.h5"), (0, 3)), (RESUME, (0, 3))]
@@ -112,7 +112,7 @@ OTHER_VALUES = ("null", "true", "-1", "1.5", "1e999", '"text"', "[]", "{}", "922
 
 
 def mutated(data, draw):
-    """Another content, and what was done."""
+    """Returns another content, and what was done."""
     how = draw.choice(("bits", "bytes", "cut", "zeros", "twice", "gone", "value", "deep", "noise", "empty"))
     at = draw.randrange(len(data))
     length = draw.choice((1, 2, 8, 64, 512))
@@ -174,7 +174,7 @@ def kill_prepare(bench, kills, seed, found, save):
 
 
 def fault_of(code, errors, right):
-    """What is wrong with how a verb ended; empty when all is as promised."""
+    """Returns what is wrong with how a verb ended; empty when all is as promised."""
     if code is None:
         return f"no end within {SECONDS} s"
     if code not in right:

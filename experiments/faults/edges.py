@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Signals, limits, closed pipes, suspended jobs and strangers at the port, at random moments.
+"""Tries signals, limits, closed pipes, suspended jobs and strangers at the port, at random moments.
 
     python3 experiments/faults/edges.py --work FOLDER [--times 40] [--only exit,pipes] [--quire build/native/bin/quire]
         [--seed 1] [--output FILE]
@@ -51,7 +51,7 @@ class Edges:
         return subprocess.Popen([str(word) for word in command], **options)
 
     def finish(self, process, codes, lines, violations):
-        """Waits for the end; what it said. `lines`: how many errors there may be."""
+        """Waits for the end and returns what it said. `lines`: how many errors there may be."""
         try:
             _, said = process.communicate(timeout=LONG)
         except subprocess.TimeoutExpired:
@@ -73,7 +73,7 @@ class Edges:
         return log.exists() and text in log.read_text(encoding="utf-8", errors="replace")
 
     def exit(self, violations):
-        """A signal when the end of the run has been said, or while it is."""
+        """Sends a signal when the end of the run has been said, or while it is."""
         ends_by_itself = self.random.random() < 0.5
         process = self.start(self.train("schedule.steps=20" if ends_by_itself else "schedule.steps=1000000"))
         number = self.random.choice([signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
@@ -89,7 +89,7 @@ class Edges:
         return self.finish(process, [STOPPED, 0], [0], violations)[0]
 
     def start_up(self, violations):
-        """A signal while the program starts: before main() it kills, which leaves nothing behind."""
+        """Sends a signal while the program starts: before main() it kills, which leaves nothing behind."""
         process = self.start(self.train("schedule.steps=1000000"))
         time.sleep(self.random.random() * 0.3)
         process.send_signal(signal.SIGTERM)
@@ -99,7 +99,7 @@ class Edges:
         return code
 
     def pipes(self, violations):
-        """The reader of all messages goes away at some moment."""
+        """Closes the reader of all messages at some moment."""
         reading, writing = os.pipe()
         process = self.start(self.train("schedule.steps=60"), stdout=writing, stderr=writing)
         os.close(writing)
@@ -123,7 +123,7 @@ class Edges:
         return self.finish(process, [-signal.SIGPIPE], [0], violations)[0]
 
     def limits(self, violations):
-        """One limit of the user's, from far too low to almost enough: the run ends well, or with one line."""
+        """Sets one limit of the user's, from far too low to almost enough: the run ends well, or with one line."""
         which, low, high = self.random.choice([(resource.RLIMIT_FSIZE, 1000, 300000), (resource.RLIMIT_AS, 60 << 20, 700 << 20),
                                                (resource.RLIMIT_NOFILE, 4, 12)])
         process = self.start(self.train("schedule.steps=20"), limits=[(which, self.random.randint(low, high))])
@@ -157,7 +157,8 @@ class Edges:
         return task.process.returncode
 
     def strangers(self, violations):
-        """Connections that say nothing, nonsense or that gigabytes follow, while two ranks meet at a port of their own."""
+        """Makes connections that say nothing, nonsense or that gigabytes follow, while two ranks meet at a port of
+        their own."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

@@ -38,7 +38,7 @@ LOSS_TOLERANCE = 1e-3
 
 
 class Campaign:
-    """One part: its run, the faults that were done to it and what was found."""
+    """Holds one part: its run, the faults that were done to it and what was found."""
 
     def __init__(self, arguments, part, state, save):
         self.arguments, self.part, self.state, self.save = arguments, part, state, save
@@ -60,7 +60,7 @@ class Campaign:
         return job.Job(command, f"{self.arguments.work}:{self.part}", self.work / f"{name}.log")
 
     def choose(self, draw):
-        """What the next fault is."""
+        """Chooses the next fault."""
         act = {"kills": KILLS, "signals": SIGNALS, "stops": ("SIGSTOP",), "same": KILLS + SIGNALS}[self.part]
         fault = {"ranks": SAME_RANKS, "every": draw.randint(1, 5), "act": draw.choice(act), "moment": draw.choice(MOMENTS)}
         if self.part != "same":
@@ -75,7 +75,7 @@ class Campaign:
         return fault
 
     def wait_for_moment(self, running, fault, draw, saved):
-        """False when the job ended before."""
+        """Returns false when the job ended before."""
         folder = self.run_folder()
         if fault["moment"] == "start" and fault["target"] == "mpirun":
             time.sleep(draw.uniform(0, 1.2))  # also before there is any rank
@@ -106,7 +106,7 @@ class Campaign:
         return running.running()
 
     def one(self):
-        """One start of the run with one fault, unless the run ends before."""
+        """Starts the run once with one fault, unless the run ends before."""
         draw = random.Random(f"{self.arguments.seed} {self.part} {self.state['starts']}")
         fault = self.choose(draw)
         folder = self.run_folder()
@@ -132,14 +132,14 @@ class Campaign:
         return fault
 
     def without_fault(self, running, folder, seconds):
-        """The run has ended by itself: finished, or something is wrong."""
+        """Records a run that has ended by itself: it is finished, or something is wrong."""
         violations = []
         if seconds is None or running.process.returncode != 0 or not job.is_finished(folder, self.arguments.steps):
             violations.append(f"ended before the fault with {running.process.returncode}: {running.errors()}")
         return {"moment": "none", "log": running.log.name, "violations": violations}
 
     def judge(self, running, fault, folder, seen):
-        """What is not as promised."""
+        """Returns what is not as promised."""
         found = []
         code, errors, killed = fault["code"], running.errors(), fault["act"] in KILLS + ("SIGSTOP",)
         if fault["seconds"] is None:
@@ -167,7 +167,7 @@ class Campaign:
 
     @staticmethod
     def who_said(running, fault, errors):
-        """Which program named what happened."""
+        """Returns which program named what happened."""
         for error in errors:
             named = job.NAMED.search(error)
             if named and int(named[1]) == fault["target"] and named[2] == socket.gethostname():
@@ -177,7 +177,7 @@ class Campaign:
         return "mpirun" if "mpirun noticed that process" in running.said() else "nobody"
 
     def undisturbed(self):
-        """The run that others are compared with."""
+        """Makes the run that others are compared with."""
         folder = self.work / "undisturbed"
         if not job.is_finished(folder, self.arguments.steps):
             shutil.rmtree(folder, ignore_errors=True)

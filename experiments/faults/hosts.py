@@ -42,7 +42,7 @@ class Study:
         self.starts = 0
 
     def train(self, folder, ranks, hosts=None, settings=()):
-        """A job on one host or, given hosts, on both of them with half of the ranks each."""
+        """Trains a job on one host or, given hosts, on both of them with half of the ranks each."""
         self.starts += 1
         ends = self.work / f"ends-{self.starts}"
         shutil.rmtree(ends, ignore_errors=True)
@@ -69,7 +69,7 @@ class Study:
         return running
 
     def same(self, hosts):
-        """Four ranks on two hosts and on one."""
+        """Compares four ranks on two hosts with four on one."""
         folders = [self.work / "one-host", self.work / "two-hosts"]
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
@@ -130,7 +130,7 @@ class Study:
 
     @staticmethod
     def processes_of(running):
-        """Ranks with the numbers of their processes: quire, and those that watch it."""
+        """Returns ranks with the numbers of their processes: quire, and those that watch it."""
         return [(int(environment["OMPI_COMM_WORLD_RANK"]), process)
                 for process, environment in job.marked_processes(running.mark).items()
                 if "OMPI_COMM_WORLD_RANK" in environment]

@@ -1,4 +1,5 @@
-"""A small run under mpirun, for faults.py and hosts.py: its processes, what it said, its checkpoints and its results."""
+"""Holds a small run under mpirun, for faults.py and hosts.py: its processes, what it said, its checkpoints and its
+results."""
 
 import datetime
 import json
@@ -56,7 +57,7 @@ def environment_of(process):
 
 
 def marked_processes(mark):
-    """By number, the environment of each. A process that is over and not yet waited for has none."""
+    """Returns by number the environment of each. A process that is over and not yet waited for has none."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
@@ -74,7 +75,7 @@ def name_of(process):
 
 
 def kill_all(find):
-    """Until find() returns no process."""
+    """Kills until find() returns no process."""
     while found := find():
         for process in found:
             try:
@@ -85,7 +86,7 @@ def kill_all(find):
 
 
 class Job:
-    """A command in the background, with a mark by which all its processes are found."""
+    """Runs a command in the background, with a mark by which all its processes are found."""
 
     def __init__(self, command, mark, log):
         self.mark, self.log = mark, log
@@ -97,7 +98,7 @@ class Job:
         return self.process.poll() is None
 
     def ranks(self):
-        """Processes by rank, of this machine."""
+        """Returns processes by rank, of this machine."""
         found = {}
         for process, environment in marked_processes(self.mark).items():
             rank = environment.get("OMPI_COMM_WORLD_RANK")
@@ -106,7 +107,7 @@ class Job:
         return found
 
     def wait_until(self, condition, seconds, pause=0.002):
-        """False when the job ends first; an error when neither happens."""
+        """Returns false when the job ends first. It is an error when neither happens."""
         until = time.monotonic() + seconds
         while not condition():
             if not self.running():
@@ -117,7 +118,8 @@ class Job:
         return True
 
     def seconds_until_gone(self, bar):
-        """From now until no process of the job is left; None when some live on after the bar. They are then killed."""
+        """Returns the seconds from now until no process of the job is left; None when some live on after the bar. They
+        are then killed."""
         begun = time.monotonic()
         while time.monotonic() - begun < bar:
             if not self.running() and not marked_processes(self.mark):
@@ -134,7 +136,7 @@ class Job:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def has_begun(self):
-        """Whether training has: then the ranks have found each other, and signals are asked for."""
+        """Says whether training has begun: then the ranks have found each other, and signals are asked for."""
         return "run directory" in self.said()
 
     def errors(self):
@@ -142,7 +144,7 @@ class Job:
 
 
 def last_line(run):
-    """The last whole object of metrics.jsonl, or none."""
+    """Returns the last whole object of metrics.jsonl, or none."""
     try:
         with open(run / "metrics.jsonl", "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
@@ -168,7 +170,7 @@ def is_finished(run, steps):
 
 
 def damaged_checkpoints(quire, run):
-    """What `quire inspect` says of those that it cannot open."""
+    """Returns what `quire inspect` says of those that it cannot open."""
     damage = []
     for step in saved_steps(run):
         done = subprocess.run([quire, "inspect", run / "checkpoints" / f"step-{step:08}"], capture_output=True, text=True,
@@ -190,7 +192,8 @@ def comparable_metrics(run):
 
 
 def differences(run, other, steps):
-    """Of two finished runs of `steps` steps on the same number of ranks, which are to be the same bit for bit."""
+    """Returns the differences of two finished runs of `steps` steps on the same number of ranks, which are to be the
+    same bit for bit."""
     found = []
     if comparable_metrics(run) != comparable_metrics(other):
         found.append("metrics.jsonl")

@@ -1,4 +1,4 @@
-"""Two hosts that are network namespaces of this machine, each with an address, a host name and an sshd, for hosts.py.
+"""Makes two hosts that are network namespaces of this machine, each with an address, a host name and an sshd, for hosts.py.
 
 A bridge in a third namespace connects them. All is gone at the end of `with Hosts()`, whatever ends it.
 """
@@ -25,7 +25,7 @@ def run(*command):
 
 
 def what_is_missing():
-    """One line, or nothing."""
+    """Returns one line, or nothing."""
     missing = sorted({package for program, package in PACKAGES.items() if shutil.which(program) is None})
     if missing:
         return f"install what is missing: apt-get install {' '.join(missing)}"
@@ -45,7 +45,7 @@ def processes_of(space):
 
 
 def remove_all(owner):
-    """What the process of this number has made."""
+    """Removes what the process of this number has made."""
     for path in pathlib.Path("/run/netns").glob(f"quire{owner}[ab]"):
         job.kill_all(lambda: processes_of(path.name))
     for path in pathlib.Path("/run/netns").glob(f"quire{owner}[abs]*"):
@@ -55,7 +55,7 @@ def remove_all(owner):
 
 
 def remove_left_over():
-    """What processes have left that were killed."""
+    """Removes what processes have left that were killed."""
     for path in pathlib.Path("/run/netns").glob("quire*switch"):
         owner = path.name[len("quire"):-len("switch")]
         if owner.isdigit() and not pathlib.Path(f"/proc/{owner}").exists():
@@ -63,7 +63,7 @@ def remove_left_over():
 
 
 class Host:
-    """A network namespace with an address; host name and mounts are those of its processes."""
+    """Holds a network namespace with an address; host name and mounts are those of its processes."""
 
     def __init__(self, hosts, letter, number):
         self.hosts, self.space, self.name = hosts, f"quire{os.getpid()}{letter}", f"host-{letter}"
@@ -87,7 +87,7 @@ class Host:
             self.inside("sh", "-c", f"mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec {command}"))
 
     def cut(self, silently):
-        """The link goes down, or what is sent over it is lost without a sign."""
+        """Cuts the link: it goes down, or what is sent over it is lost without a sign."""
         run("ip", "-n", self.hosts.switch, "link", "set", self.port, *(["nomaster"] if silently else ["down"]))
 
     def mend(self):

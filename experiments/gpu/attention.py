@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Attention alone, forward and backward, of quire and of PyTorch on one GPU, in turn; prints ratios and writes JSON.
+"""Times attention alone, forward and backward, of quire and of PyTorch on one GPU, in turn; prints ratios and writes JSON.
 
     python3 experiments/gpu/attention.py --program BUNDLE/tests/bench_attention [--output FILE]
 
@@ -38,7 +38,7 @@ def quire(program, case, device, repeats):
 
 
 def torch_side(kind, case, device, repeats):
-    """forward_ms, backward_ms of the same attention in PyTorch."""
+    """Returns forward_ms, backward_ms of the same attention in PyTorch."""
     import torch
     import torch.nn.functional as F
 
@@ -74,7 +74,7 @@ def torch_side(kind, case, device, repeats):
     calls = CALLS if device == "cuda" else 1
 
     def milliseconds(functions):
-        """Of one of them."""
+        """Returns the milliseconds of one of them."""
         if device != "cuda":
             import time
             start = time.perf_counter()
@@ -108,7 +108,7 @@ def torch_or_error(*arguments):
 
 
 def rates(own, other):
-    """What several rounds come to. A side that has failed says why."""
+    """Returns what several rounds come to. A side that has failed says why."""
     failed = {name: runs[-1]["error"] for name, runs in (("quire", own), ("torch", other)) if runs and "error" in runs[-1]}
     entry = {"errors": failed} if failed else {}
     if "quire" in failed:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of quire and of PyTorch on one GPU, in turn; prints ratios and writes JSON.
+"""Times training steps of quire and of PyTorch on one GPU, in turn; prints ratios and writes JSON.
 
     python3 experiments/gpu/bench.py --quire BUNDLE/bin/quire [--output FILE] [CASE ...]
 
@@ -35,7 +35,7 @@ PEAK = 989e12  # bf16 products of an H100 or H200 SXM, dense
 
 
 def ceilings():
-    """FLOP/s of a bf16 product of random matrices, bytes a second of a copy (read and written)."""
+    """Returns FLOP/s of a bf16 product of random matrices, bytes a second of a copy (read and written)."""
     import torch
 
     measured = measure_ceilings(torch)
@@ -68,7 +68,7 @@ def measure_ceilings(torch):
 
 
 def sides(model, precision, arguments):
-    """The commands of quire and of PyTorch, and rows and length of quire's step."""
+    """Returns the commands of quire and of PyTorch, and rows and length of quire's step."""
     steps = ["--steps", arguments.steps, "--warmup", 5]
     device = "cuda"
     if model in WINDOWS:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of mechanisms beside quire's own sliding window, and of Transformer-VQ beside full attention.
+"""Times training steps of mechanisms beside quire's own sliding window, and of Transformer-VQ beside full attention.
 
     python3 experiments/gpu/mechanisms.py --quire BUNDLE/bin/quire [--output FILE] [CASE ...]
 
@@ -28,13 +28,14 @@ def knn(size):
 
 
 def gated(layers):
-    """Gated attention units of the same width, without feed-forward layers: two for a layer of the window's model."""
+    """Returns settings of gated attention units of the same width, without feed-forward layers: two for a layer of the
+    window's model."""
     return [f"model.layers={layers}", "model.heads=1", "model.head_size=128", "model.mlp={kind: none}", "model.position.kind=xl",
             "model.attention.kind=vq", "model.attention.vq.value_size=2048"]
 
 
 def full(length):
-    """Settings of one row of full attention, and of the same with caches of codewords."""
+    """Returns settings of one row of full attention, and of the same with caches of codewords."""
     row = [*gated(12), "data.vocabulary=256", "data.rows=1", f"data.subsequence={length}"]
     return ((row + [f"model.attention.vq.window={length}", f"model.attention.vq.block={length}",
                     "model.attention.vq.compressive_cache=false"], length, 1),

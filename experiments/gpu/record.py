@@ -1,4 +1,4 @@
-"""What the scripts that time things on a GPU share: running a program that prints JSON, and results with their origin."""
+"""Code that the scripts for timing on a GPU share: running a program that prints JSON, and results with their origin."""
 
 import datetime
 import json
@@ -9,7 +9,7 @@ import sys
 
 
 def origin(program):
-    """Date, command, and the commit that a bundle was built from: program is a file in one of its folders."""
+    """Returns date, command, and the commit that a bundle was built from: program is a file in one of its folders."""
     commit = pathlib.Path(program).resolve().parent.parent / "COMMIT"
     return {"date": datetime.date.today().isoformat(),
             "commit": commit.read_text().strip() if commit.exists() else "unknown",
@@ -29,7 +29,7 @@ LIMIT = 240  # seconds of one program
 
 
 def run_json(command):
-    """The object that a program prints last; of one that fails, its last lines and status."""
+    """Returns the object that a program prints last; of one that fails, its last lines and status."""
     print("  $", shown(command), file=sys.stderr, flush=True)
     try:
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT)
@@ -55,7 +55,7 @@ def run_pairs(commands, count, keep):
 
 
 def summary(runs):
-    """The best and the middle step of several runs of one program, or the first that failed."""
+    """Returns the best and the middle step of several runs of one program, or the first that failed."""
     if not runs:
         return {"error": "not run yet"}
     failed = [run for run in runs if "error" in run]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the compiler made of quire's CUDA kernels: registers, shared memory, spilled bytes, tensor-core instructions.
+"""Lists what the compiler made of quire's CUDA kernels: registers, shared memory, spilled bytes, tensor-core instructions.
 
     python3 experiments/gpu/resources.py build/native/lib/libquire_cuda.so [--check] [part of a name]
 
@@ -26,13 +26,13 @@ def output_of(*command, text=None):
 
 
 def short(name):
-    """Without the namespaces, the parameters and the types of operands."""
+    """Returns the name without the namespaces, the parameters and the types of operands."""
     name = re.sub(r"\(.*", "", name.replace("(anonymous namespace)::", "").replace("quire::cuda::", "").replace("quire::", ""))
     return re.sub(r"^void ", "", name)
 
 
 def kernels_of(library, part):
-    """{(chip, mangled name): {column: number}}."""
+    """Returns {(chip, mangled name): {column: number}}."""
     found = collections.defaultdict(lambda: dict.fromkeys(COLUMNS, 0))
     chip = name = ""
     for line in output_of("cuobjdump", "-res-usage", library).splitlines():

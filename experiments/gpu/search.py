@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exact search of an external memory: quire, PyTorch and FAISS on one GPU, in turn; prints ratios and writes JSON.
+"""Times exact search of an external memory: quire, PyTorch and FAISS on one GPU, in turn; prints ratios and writes JSON.
 
     python3 experiments/gpu/search.py --program BUNDLE/tests/bench_search [--output FILE]
 
@@ -22,7 +22,7 @@ CALLS = 10
 
 
 def peers(device, entries, repeats):
-    """Milliseconds of the libraries that are there."""
+    """Returns milliseconds of the libraries that are there."""
     import torch
 
     torch.manual_seed(1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sliding-window models of bench.py in PyTorch, attention through FlexAttention: times training steps, prints JSON.
+"""Runs sliding-window models of bench.py in PyTorch, attention through FlexAttention: times training steps, prints JSON.
 
 window-350m, window-124m: the rows of quire's step behind each other as one row of a document, whose window is a block
 mask; no cache is needed then. cache-350m: rows of 512 tokens with keys and values of 512 carried, and T5 biases. Weights
@@ -77,8 +77,8 @@ def masked_attention(shape):
 
 
 def block_mask(flex, seen, length, window, cache, device, size=128):
-    """What flex.create_block_mask makes of `seen`, from blocks alone: it would look at all pairs, and compiled it sorts
-    rows of hundreds of blocks in one kernel, which takes some compilers many minutes."""
+    """Returns what flex.create_block_mask makes of `seen`, from blocks alone: it would look at all pairs, and compiled
+    it sorts rows of hundreds of blocks in one kernel, which takes some compilers many minutes."""
     if length % size or cache % size:
         sys.exit(f"error: with FlexAttention --length and the cache are multiples of {size}, not {length} and {cache}")
     first_query = torch.arange(0, length, size, device=device)[:, None] + cache

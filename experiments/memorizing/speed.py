@@ -63,7 +63,7 @@ def kind_of(part):
 
 
 def merged(runs):
-    """The least time and the median of the medians of several runs of the program."""
+    """Returns the least time and the median of the medians of several runs of the program."""
     result = json.loads(json.dumps(runs[0]))
     for i, part in enumerate(result):
         kind = kind_of(part)

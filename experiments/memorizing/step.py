@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a memory adds to a training step, in quire and in plain PyTorch, in turn.
+"""Measures what a memory adds to a training step, in quire and in plain PyTorch, in turn.
 
     python3 experiments/memorizing/step.py --python PYTHON --output experiments/memorizing/results/step.json
 

@@ -1,4 +1,4 @@
-"""The model of step.yaml in plain PyTorch: times training steps with a full memory and prints one JSON object.
+"""Runs the model of step.yaml in plain PyTorch: times training steps with a full memory and prints one JSON object.
 
 Same shapes, same AdamW, same clipping. Local attention is scaled_dot_product_attention with the bias by distance as its
 mask; the memory is searched exactly, by a product with all keys and topk.
@@ -43,7 +43,7 @@ class RMSNorm(nn.Module):
 
 
 def t5_buckets():
-    """Bucket of each pair of a query and a key of [cache; segment], and which pairs are hidden."""
+    """Returns the bucket of each pair of a query and a key of [cache; segment], and which pairs are hidden."""
     distance = torch.arange(LENGTH)[:, None] + WINDOW - torch.arange(WINDOW + LENGTH)[None, :]
     hidden = (distance < 0) | (distance > WINDOW)
     n = distance.clamp(min=0)

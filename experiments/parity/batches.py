@@ -1,4 +1,4 @@
-"""The batches that quire trains on, worked out again from its documented data path: documents in the order of a keyed
+"""Computes the batches that quire trains on again from its documented data path: documents in the order of a keyed
 permutation, dealt to the rows of the batch, BOS before each of them and EOS as its last target, the rest of a row
 padded (data.pack: pad). Standard library only.
 """
@@ -9,7 +9,8 @@ BOS, EOS = 256, 257  # of the byte tokenizer
 
 
 def philox(seed, step, scope, row, token, element):
-    """Philox4x32-10 (Salmon et al. 2011): four numbers of 32 bits that follow from the arguments alone."""
+    """Returns what Philox4x32-10 (Salmon et al. 2011) draws: four numbers of 32 bits that follow from the arguments
+    alone."""
     c = [element, token, row, scope]
     k0, k1 = (seed ^ seed >> 32) & 0xFFFFFFFF, step
     for _ in range(10):
@@ -20,7 +21,7 @@ def philox(seed, step, scope, row, token, element):
 
 
 def hash_of(name):
-    """FNV-1a: the number of a random stream."""
+    """Returns by FNV-1a the number of a random stream."""
     value = 2166136261
     for byte in name.encode():
         value = (value ^ byte) * 16777619 & 0xFFFFFFFF
@@ -28,8 +29,8 @@ def hash_of(name):
 
 
 def document_at(place, documents, seed):
-    """The document at a place of the endless order. Every epoch is a permutation: a Feistel network over the least set
-    of 4^h numbers that holds all documents, applied again while it leads beyond the last one."""
+    """Returns the document at a place of the endless order. Every epoch is a permutation: a Feistel network over the
+    least set of 4^h numbers that holds all documents, applied again while it leads beyond the last one."""
     epoch, value = divmod(place, documents)
     half = max(1, ((documents - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1

@@ -1,4 +1,4 @@
-"""What the three models share: norms, feed-forward layer, the XL position terms, loss, optimizer and schedule, written
+"""Code that the three models share: norms, feed-forward layer, the XL position terms, loss, optimizer and schedule, written
 for reading. Parameters have the names that they have in quire's checkpoints, and are loaded by them.
 """
 
@@ -37,7 +37,7 @@ class SwiGlu(nn.Module):
 
 
 def split_heads(x, heads):
-    """[R, T, H D] to [R, H, T, D]."""
+    """Transposes [R, T, H D] to [R, H, T, D]."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
@@ -46,45 +46,46 @@ def join_heads(x):
 
 
 def distances(queries, before):
-    """[T, S]: how far key s of [carried; subsequence] lies behind query t; negative for keys that come later."""
+    """Returns [T, S], how far key s of [carried; subsequence] lies behind query t; negative for keys that come later."""
     return torch.arange(queries)[:, None] + before - torch.arange(before + queries)[None, :]
 
 
 def sinusoids(count, width, base):
-    """Row d: [sin(d w_0), .., cos(d w_0), ..] with w_i = base^(-2 i / width) (Dai et al. 2019, 3.3)."""
+    """Returns in row d [sin(d w_0), .., cos(d w_0), ..] with w_i = base^(-2 i / width) (Dai et al. 2019, 3.3)."""
     steps = torch.arange(0, width, 2, dtype=torch.float64)
     angles = torch.arange(count, dtype=torch.float64)[:, None] * base ** (-steps / width)
     return torch.cat([angles.sin(), angles.cos()], -1).to(torch.get_default_dtype())
 
 
 class Carried:
-    """The last `size` vectors of each row's document, without gradient: [R, size, ...], the newest in the last slot."""
+    """Holds the last `size` vectors of each row's document, without gradient: [R, size, ...], the newest in the last
+    slot."""
 
     def __init__(self, size):
         self.size, self.values, self.lengths = size, None, None
 
     def begin(self, starts):
-        """Before a step: rows that begin a document forget."""
+        """Begins a step: rows that begin a document forget."""
         if self.lengths is None:
             self.lengths = torch.zeros(len(starts), dtype=torch.long)
         self.lengths[starts] = 0
 
     def read(self, like):
-        """Values [R, size, ...], shaped as `like`, and which slots hold one, [R, size]."""
+        """Returns values [R, size, ...], shaped as `like`, and which slots hold one, [R, size]."""
         if self.values is None:
             self.values = like.new_zeros(like.shape[0], self.size, *like.shape[2:])
         held = torch.arange(self.size) >= self.size - self.lengths[:, None]
         return self.values, held
 
     def append(self, x):
-        """At the end of a step: the subsequence [R, T, ...]. Where it is padded the document has ended, and the next
+        """Appends at the end of a step the subsequence [R, T, ...]. Where it is padded the document has ended, and the next
         step begins another."""
         self.values = torch.cat([self.values, x.detach()], 1)[:, -self.size:]
         self.lengths = (self.lengths + x.shape[1]).clamp(max=self.size)
 
 
 class LanguageModel(nn.Module):
-    """Embedding, blocks, norm, and the embedding again as the projection to the vocabulary."""
+    """Holds embedding, blocks, norm, and the embedding again as the projection to the vocabulary."""
 
     def __init__(self, vocabulary, width, eps, bias, blocks):
         super().__init__()
@@ -93,7 +94,7 @@ class LanguageModel(nn.Module):
         self.norm = RmsNorm(width, eps, bias)
 
     def loss(self, batch):
-        """What the gradient is taken of, and the mean loss per target in nats."""
+        """Returns what the gradient is taken of, and the mean loss per target in nats."""
         tokens, targets, present, starts = tensors_of(batch)
         x, extra = self.embedding(tokens), 0.0
         for block in self.blocks:
@@ -115,8 +116,8 @@ def tensors_of(batch):
 
 
 class AdamW:
-    """Decoupled weight decay (Loshchilov and Hutter 2019) of matrices; gains, biases and position terms do not decay.
-    The gradient is first scaled down to a norm of at most clip."""
+    """Updates with decoupled weight decay (Loshchilov and Hutter 2019) of matrices; gains, biases and position terms do
+    not decay. The gradient is first scaled down to a norm of at most clip."""
 
     def __init__(self, model, options):
         self.options, self.step = options, 0
@@ -144,7 +145,7 @@ class AdamW:
 
 
 def learning_rate(step, peak, schedule):
-    """Linear warm-up, then half a cosine down to `final` of the peak. Steps count from 1."""
+    """Returns the rate: a linear warm-up, then half a cosine down to `final` of the peak. Steps count from 1."""
     warmup, steps, final = schedule["warmup"], schedule["steps"], schedule["final"]
     if step < warmup:
         return peak * step / warmup
@@ -153,7 +154,7 @@ def learning_rate(step, peak, schedule):
 
 
 def load(model, tensors):
-    """Weights by name. Every name of one side must be one of the other, with the same shape."""
+    """Loads weights by name. Every name of one side must be one of the other, with the same shape."""
     own = dict(model.named_parameters())
     own.update({"buffer." + name: tensor for name, tensor in model.named_buffers()})
     if own.keys() != tensors.keys():

@@ -1,4 +1,4 @@
-"""What the two sides of each unit say about each other: tables and curves."""
+"""Compares the two sides of each unit: tables and curves."""
 
 import json
 import statistics
@@ -10,7 +10,7 @@ NAMES = {"xl": "Transformer-XL, cache", "knn": "kNN memory", "vq": "Transformer-
 
 
 class ParityError(Exception):
-    """What is wrong with the command or its input, for one line on stderr."""
+    """Says what is wrong with the command or its input, for one line on stderr."""
 
 
 def differences(ours, theirs):
@@ -18,14 +18,14 @@ def differences(ours, theirs):
 
 
 def thinned(values, what=statistics.fmean, digits=8):
-    """Of a long run, one number for THINNED steps."""
+    """Returns one number of a long run for THINNED steps."""
     if len(values) <= 200:
         return values
     return [float(f"{what(values[i:i + THINNED]):.{digits}g}") for i in range(0, len(values), THINNED)]
 
 
 def pair_of(unit, quire, torch):
-    """What is kept of both sides."""
+    """Returns what is kept of both sides."""
     return {"model": unit.model, "seed": unit.seed, "documents_ended": torch["ended"],
             "loss_difference": max(differences(quire["loss"], torch["loss"])),
             "grad_norm_difference": max(differences(quire["grad_norm"], torch["grad_norm"])),
@@ -36,7 +36,7 @@ def pair_of(unit, quire, torch):
 
 
 def changed_pair_of(quire, torch):
-    """What is kept of a run that quire made with another setting: where it leaves the port's losses."""
+    """Returns what is kept of a run that quire made with another setting: where it leaves the port's losses."""
     by_step = differences(quire["loss"], torch["loss"])
     beyond = [step for step, difference in enumerate(by_step, 1) if difference > LIMITS["f64"]]
     return {"model": quire["model"], "seed": quire["seed"], "change": quire["change"], "quire": quire["loss"],
@@ -44,14 +44,14 @@ def changed_pair_of(quire, torch):
 
 
 def as_text(result):
-    """JSON with a line for each pair."""
+    """Returns JSON with a line for each pair."""
     pairs = ",\n  ".join(json.dumps(pair) for pair in result["pairs"])
     head = json.dumps({key: value for key, value in result.items() if key != "pairs"})
     return head[:-1] + ', "pairs": [\n  ' + pairs + "]}\n"
 
 
 def report_steps(result):
-    """The table of a part whose losses are compared step by step, and whether they agree."""
+    """Returns the table of a part whose losses are compared step by step, and whether they agree."""
     limit = LIMITS[result["part"]]
     lines = [f"Part {result['part']}: {result['steps']} steps. Largest relative differences; the limit for a loss is "
              f"{limit:g}.", "",
@@ -68,7 +68,7 @@ def report_steps(result):
 
 
 def report_long(result):
-    """The table of means of the last losses, and whether they differ by less than seeds do."""
+    """Returns the table of means of the last losses, and whether they differ by less than seeds do."""
     lines = [f"Part long: mean of the last {LAST} of {result['steps']} losses, in nats per byte; mean and standard "
              "deviation over seeds.", "",
              "| model | seeds | quire | PyTorch | difference of the means | largest difference of a seed | agrees |",
@@ -88,7 +88,7 @@ def report_long(result):
 
 
 def report_changes(result):
-    """The table of settings that quire alone got, and whether all of them were noticed."""
+    """Returns the table of settings that quire alone got, and whether all of them were noticed."""
     lines = [f"Part changes: {result['steps']} steps in f64, in which quire alone had another setting.", "",
              f"| model | changed in quire | first step that differs by more than {LIMITS['f64']:g} | "
              "largest difference | noticed |", "|---|---|---|---|---|"]
@@ -109,7 +109,7 @@ def report(results):
 
 
 def draw(results, path):
-    """Above: both losses of the long runs. Below: their largest relative difference in every 20 steps."""
+    """Draws both losses of the long runs above, and below their largest relative difference in every 20 steps."""
     try:
         import matplotlib
         matplotlib.use("svg")

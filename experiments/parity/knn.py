@@ -1,6 +1,6 @@
-"""A Memorizing Transformer (Wu et al. 2022, 3.1; the published code for what the paper leaves out), as knn.yaml has it:
-T5 biases, normalised queries and keys, a window with a cache of keys and values, and a memory in one layer.
-"""
+"""The model is a Memorizing Transformer (Wu et al. 2022, 3.1; the published code for what the paper leaves out), as
+knn.yaml has it: T5 biases, normalised queries and keys, a window with a cache of keys and values, and a memory in one
+layer. """
 
 import math
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from common import Carried, LanguageModel, RmsNorm, SwiGlu, distances, join_heads, linear, split_heads
 
-# What the port has built in, beside the sizes that it takes from the file.
+# The port has these built in, beside the sizes that it takes from the file.
 FIXED = {"model.mlp.kind": "swiglu", "model.position.kind": "t5", "model.attention.softmax.qk_norm": True,
          "model.attention.softmax.carry.kind": "kv", "model.memory.0.kind": "knn"}
 TAKEN = {"model.width", "model.layers", "model.heads", "model.mlp.hidden", "model.attention.softmax.window",
@@ -19,7 +19,7 @@ BUCKETS, MAX_DISTANCE = 32, 128
 
 
 def bucket(distance):
-    """T5's bucket of a distance (Raffel et al. 2020): half of them for 0, 1, 2, ..., the others wider and wider."""
+    """Returns T5's bucket of a distance (Raffel et al. 2020): half of them for 0, 1, 2, ..., the others wider and wider."""
     exact = BUCKETS // 2
     if distance < exact:
         return distance
@@ -54,7 +54,7 @@ class Memory(nn.Module):
 
 
 def take(x, chosen):
-    """Rows of x [R, H, M, D] at chosen [R, H, T, K]."""
+    """Returns rows of x [R, H, M, D] at chosen [R, H, T, K]."""
     flat = chosen.flatten(2)[..., None].expand(-1, -1, -1, x.shape[-1])
     return x.gather(2, flat).unflatten(2, chosen.shape[2:])
 

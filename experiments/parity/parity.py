@@ -28,7 +28,7 @@ PARTS = {  # precision, steps, warm-up, seeds
     "long-f64": ("f64", 2000, 60, (1,)),
     "changes": ("f64", 100, 20, (1,)),
 }
-# What quire alone gets in the part changes, one at a time. The losses must then differ.
+# Quire alone gets these in the part changes, one at a time. The losses must then differ.
 CHANGES = {
     "xl": ("model.attention.softmax.carry.length=95", "model.attention.softmax.window=158", "model.position.xl.clamp=158"),
     "knn": ("model.memory.0.carry.length=699", "model.memory.0.top_k=15", "model.memory.0.write=evict",

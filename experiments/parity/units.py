@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 import batches
 import common
 from compare import ParityError
+from contents import configuration_contents, script_contents
 
 try:
     import h5py
@@ -51,7 +52,7 @@ def torch_version():
 
 
 def flattened(tree, path=""):
-    """Dotted keys; lists count only where they hold sections."""
+    """Returns dotted keys; lists count only where they hold sections."""
     entries = {}
     if isinstance(tree, list) and tree and isinstance(tree[0], dict):
         tree = dict(enumerate(tree))
@@ -63,7 +64,7 @@ def flattened(tree, path=""):
 
 
 def read_config(unit, port):
-    """The configuration. A key that the port does not follow is an error."""
+    """Returns the configuration. A key that the port does not follow is an error."""
     config = yaml.safe_load(unit.config.read_text(encoding="utf-8"))
     fixed = {**COMMON_FIXED, **port.FIXED}
     for key, value in flattened(config).items():
@@ -79,7 +80,7 @@ def read_config(unit, port):
 
 
 def write_chapters(folder):
-    """The Bible, a file a chapter, without the references."""
+    """Writes the Bible, a file a chapter, without the references."""
     program = shutil.which("bible", path="/usr/bin:/usr/games:/bin")
     if program is None:
         raise ParityError("the Bible is missing (apt-get install bible-kjv); --texts FOLDER takes other texts")
@@ -130,11 +131,11 @@ class Runner:
         return sorted((run / "checkpoints").iterdir())[-1]
 
     def kept(self, unit, side, overrides, make):
-        """The result of a unit. One that was made of something else is made again."""
-        what = [unit.config.read_text(encoding="utf-8"), self.documents, overrides]
+        """Returns the result of a unit. One that was made of something else is made again."""
+        what = [configuration_contents(unit.config.read_text(encoding="utf-8")), self.documents, overrides]
         if side == "torch":
             files = ("batches.py", "common.py", f"{unit.model}.py")
-            what += [(pathlib.Path(__file__).parent / file).read_text(encoding="utf-8") for file in files]
+            what += [script_contents((pathlib.Path(__file__).parent / file).read_text(encoding="utf-8")) for file in files]
         mark = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
         file = self.work / "units" / f"{unit.name()}-{side}.json"
         if file.exists():
@@ -163,7 +164,7 @@ class Runner:
         return self.kept(unit, "quire", overrides, make)
 
     def initial_tensors(self, unit):
-        """What quire draws at first: the checkpoint of a run whose only step changes nothing."""
+        """Returns what quire draws at first: the checkpoint of a run whose only step changes nothing."""
         overrides = ["schedule.steps=1", "schedule.warmup=0", "optimizer.lr=0"]
         if unit.model == "vq":
             overrides.append("model.attention.vq.codebook.frozen=true")
@@ -209,6 +210,7 @@ def tensors_of(checkpoint):
 
 
 def difference_of_weights(model, tensors):
-    """The largest difference of a weight, or of a codebook's sums and counts, over the largest weight of its tensor."""
+    """Returns the largest difference of a weight, or of a codebook's sums and counts, over the largest weight of its
+    tensor."""
     own = {**dict(model.named_parameters()), **{"buffer." + name: x for name, x in model.named_buffers()}}
     return max(((own[name].detach() - x).abs().max() / x.abs().max()).item() for name, x in tensors.items())

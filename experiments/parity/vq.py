@@ -1,7 +1,6 @@
-"""Transformer-VQ (Lingle 2024, sections 2 and 3, appendix C), as vq.yaml has it: gated attention units whose keys are
-codewords. The tokens of the subsequence and of the window before it are attended to one by one. Only what lies further
-back is summed up by codeword, which the paper's theorem 3.6 shows to be the same.
-"""
+"""The model is Transformer-VQ (Lingle 2024, sections 2 and 3, appendix C), as vq.yaml has it: gated attention units
+whose keys are codewords. The tokens of the subsequence and of the window before it are attended to one by one. Only
+what lies further back is summed up by codeword, which the paper's theorem 3.6 shows to be the same. """
 
 import torch
 from torch import nn
@@ -10,7 +9,7 @@ from torch.nn import functional as F
 from batches import hash_of, philox
 from common import Carried, LanguageModel, RmsNorm, distances, linear, sinusoids
 
-# What the port has built in, beside the sizes that it takes from the file. One head.
+# The port has these built in, beside the sizes that it takes from the file. One head.
 FIXED = {"model.heads": 1, "model.norm.kind": "rms_bias", "model.norm.eps": 1e-6, "model.mlp.kind": "none",
          "model.position.kind": "xl", "model.attention.kind": "vq", "model.position.xl.share_biases": False,
          "model.position.xl.base": 100000, "model.attention.vq.codebook.init": ("normal", "kmeans"),
@@ -25,7 +24,7 @@ KMEANS_LEAST = 0.5  # while k-means goes on, a codeword with fewer keys than thi
 
 
 class Codebook(nn.Module):
-    """Codewords as moving averages: the sum of the keys of each, and their number (3.4.1)."""
+    """Holds codewords as moving averages: the sum of the keys of each, and their number (3.4.1)."""
 
     def __init__(self, name, codes, size, options, seed):
         super().__init__()
@@ -38,7 +37,7 @@ class Codebook(nn.Module):
         return self.sum[0] / self.count[0].clamp(min=FLOOR)[:, None]
 
     def nearest(self, k, present):
-        """Codes [R, T] of keys [R, T, D], which are remembered for the update of the step."""
+        """Returns codes [R, T] of keys [R, T, D], which are remembered for the update of the step."""
         with torch.no_grad():
             codes = (k[:, :, None] - self.codewords()).square().sum(-1).argmin(-1)
         self.seen = k.detach(), codes, present
@@ -79,7 +78,7 @@ class Attention(nn.Module):
         self.cached_sum = self.cached_count = None
 
     def normalised(self, x):
-        """Of norm D^(1/4), so that no product exceeds sqrt(D)."""
+        """Returns vectors of norm D^(1/4), so that no product exceeds sqrt(D)."""
         return x / (x.square().mean(-1, keepdim=True) + EPS).sqrt() * self.size**-0.25
 
     def begin(self, z, starts):
@@ -113,7 +112,8 @@ class Attention(nn.Module):
         return self.out(gate * y), commitment
 
     def attend(self, q, keys, values, codes, held, codewords):
-        """One softmax over the window, the tokens of the subsequence that the window has left behind, and the cache."""
+        """Computes one softmax over the window, the tokens of the subsequence that the window has left behind, and the
+        cache."""
         length = q.shape[1]
         gain = self.size**-0.25
         u, bias = gain * self.u[0], gain * self.v[0]
@@ -135,7 +135,7 @@ class Attention(nn.Module):
         return p[..., :keys.shape[1]] @ values + p[..., keys.shape[1]:] @ means
 
     def forget_oldest(self, z, codes, values, held):
-        """What the window of the next token does not hold is summed up by code."""
+        """Sums up by code what the window of the next token does not contain."""
         length = z.shape[1]
         leaves = torch.cat([held, held.new_ones(z.shape[:2])], 1)[:, :length]
         for row, leaving in enumerate(leaves):

@@ -1,18 +1,18 @@
-"""Transformer-XL (Dai et al. 2019, 3.2 and 3.3) with a cache of hidden states, as xl.yaml has it."""
+"""The model is Transformer-XL (Dai et al. 2019, 3.2 and 3.3) with a cache of hidden states, as xl.yaml has it."""
 
 import torch
 from torch import nn
 
 from common import Carried, LanguageModel, RmsNorm, SwiGlu, distances, join_heads, linear, sinusoids, split_heads
 
-# What the port has built in, beside the sizes that it takes from the file.
+# The port has these built in, beside the sizes that it takes from the file.
 FIXED = {"model.mlp.kind": "swiglu", "model.position.kind": "xl", "model.attention.softmax.carry.kind": "hidden"}
 TAKEN = {"model.width", "model.layers", "model.heads", "model.mlp.hidden", "model.attention.softmax.carry.length"}
 EPS = 1e-5
 
 
 class Biases(nn.Module):
-    """u and v, one pair for all layers."""
+    """Holds u and v, one pair for all layers."""
 
     def __init__(self, heads, size):
         super().__init__()

@@ -22,11 +22,11 @@ SHORT = 8     # window of a layer that is to see nothing of the first copy
 
 
 class CopiesError(Exception):
-    """What is wrong, for one line on stderr."""
+    """Says what is wrong, for one line on stderr."""
 
 
 def write_passages(texts, count, characters, folder):
-    """Documents of a passage and itself, drawn from the texts, the same every time."""
+    """Writes documents of a passage and itself, drawn from the texts, the same every time."""
     generator = random.Random(1)
     texts = [text for text in texts if len(text) > characters]
     if not texts:
@@ -39,7 +39,7 @@ def write_passages(texts, count, characters, folder):
 
 
 def means(path):
-    """Mean nats of a token in first and in second copies, the first tokens of each left out."""
+    """Returns mean nats of a token in first and in second copies, the first tokens of each left out."""
     import h5py
     with h5py.File(path) as file:
         offsets, ends, nll = (file[name][:].tolist() for name in ("offsets", "text_end", "nll"))

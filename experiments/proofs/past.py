@@ -18,8 +18,8 @@ LENGTHS = (24, 16, 12, 8, 6, 4, 3, 2)  # of matches
 
 
 def last_matches(tokens, nearest, farthest):
-    """Of every token of a document: the length of the longest match, and whether the token is what followed it; 0 where
-    there is none."""
+    """Returns for every token of a document the length of the longest match, and whether the token is what followed it;
+    0 where there is none."""
     places = {length: {} for length in LENGTHS}
     for i, token in enumerate(tokens):
         at = i - nearest  # the newest token that counts
@@ -39,7 +39,8 @@ def last_matches(tokens, nearest, farthest):
 
 
 def gains(matches, nll):
-    """[(length, share of the tokens, share of them that match, mean nats, best share of probability, nats gained)]"""
+    """Returns [(length, share of the tokens, share of them that match, mean nats, best share of probability, nats
+    gained)]"""
     import numpy
     lengths = numpy.array([length for length, _ in matches])
     right = numpy.array([hit for _, hit in matches], dtype=float)

@@ -16,11 +16,11 @@ import sys
 
 
 class TwiceError(Exception):
-    """What is wrong, for one line on stderr."""
+    """Says what is wrong, for one line on stderr."""
 
 
 def words_of(folder):
-    """The different words of the texts of a folder, in order."""
+    """Returns the different words of the texts of a folder, in order."""
     texts = sorted(folder.glob("*.txt"))
     if not texts:
         raise TwiceError(f"{folder}: there are no .txt files")
@@ -36,7 +36,7 @@ def words_of(folder):
 
 
 def random_words(count, syllables):
-    """Words of 2 to 8 letters, three in ten with a capital, and one in ten a number. With syllables: words of one to
+    """Returns words of 2 to 8 letters, three in ten with a capital, and one in ten a number. With syllables: words of one to
     three of them, and one in five a number of four digits."""
     generator = random.Random(2)
     onsets = [*"bdfghjklmnprstvz", "br", "dr", "gr", "kl", "st", "tr"]
@@ -55,7 +55,7 @@ def random_words(count, syllables):
 
 
 def document(generator, words, passages, distinct):
-    """Passages of 4 to 14 words, each twice, a line each; distinct: a passage is of so many different words."""
+    """Returns passages of 4 to 14 words, each twice, a line each; distinct: a passage is of so many different words."""
     lines = []
     for _ in range(passages):
         among = generator.sample(words, distinct) if distinct else words

@@ -55,7 +55,7 @@ def run(command):
 
 
 def link_process(mine, following, barrier, length, results):
-    """One of the processes of a ring: sends to the following one and receives from the one before."""
+    """Runs one of the processes of a ring: sends to the following one and receives from the one before."""
     block = bytearray(1 << 20)
 
     def send():
@@ -80,7 +80,7 @@ def link_process(mine, following, barrier, length, results):
 
 
 def measure_link(ranks, megabytes):
-    """Bytes/s that each of the processes sends while it receives as much, and seconds of a small message."""
+    """Returns bytes/s that each of the processes sends while it receives as much, and seconds of a small message."""
     context = multiprocessing.get_context("fork")
     pairs = [socket.socketpair() for _ in range(ranks)]
     barrier, results = context.Barrier(ranks), context.SimpleQueue()
@@ -117,7 +117,7 @@ class Study:
         return json.loads(run(command))["scaling"]
 
     def train(self, ranks, threads):
-        """Means of the lines of a run, but for the first one."""
+        """Returns means of the lines of a run, but for the first one."""
         folder = self.arguments.work / "run"
         shutil.rmtree(folder, ignore_errors=True)
         run([*shlex.split(self.arguments.launch.format(ranks=ranks)), self.arguments.quire, "train", self.arguments.config,
@@ -129,7 +129,7 @@ class Study:
         return {field: statistics.fmean(line.get(field, 0) for line in lines[1:]) for field in MEASURED}
 
     def compute(self, ranks, threads):
-        """Milliseconds of a step of one rank, while the others compute as well."""
+        """Returns milliseconds of a step of one rank, while the others compute as well."""
         command = [self.tool, "bench", self.arguments.config, *self.settings, f"data.rows={-(-self.rows // ranks)}",
                    f"run.threads={threads}", "--steps", self.arguments.steps, "--warmup", 2, "--json"]
         running = [start(command) for _ in range(ranks)]

@@ -23,7 +23,7 @@ READINGS = [(exact, factor) for exact in (False, True) for factor in (1.0, 1.25,
 
 
 class ExactKeysError(Exception):
-    """What is wrong, for one line on stderr."""
+    """Says what is wrong, for one line on stderr."""
 
 
 def normalised(x, gain):
@@ -36,7 +36,7 @@ def softmax(x):
 
 
 class Model:
-    """Layers of softmax and of codewords, XL positions and token shift of half the features."""
+    """Holds layers of softmax and of codewords, XL positions and token shift of half the features."""
 
     def __init__(self, weights):
         self.w = weights
@@ -49,7 +49,7 @@ class Model:
         self.sinusoids = np.concatenate([np.sin(angles), np.cos(angles)], -1).astype(np.float32)
 
     def logits(self, tokens, exact, factor):
-        """[T, vocabulary] of one document."""
+        """Returns [T, vocabulary] of one document."""
         x = self.w["embedding.weight"][tokens]
         for layer in range(self.layers):
             name = f"blocks.{layer}."
@@ -109,7 +109,7 @@ def weights_of(run):
 
 
 def documents_of(path, most):
-    """(tokens, targets, losses, which are recalled) of the first documents."""
+    """Returns (tokens, targets, losses, which are recalled) of the first documents."""
     with h5py.File(path) as file:
         if not {"offsets", "target", "nll", "recalled"} <= set(file):
             raise ExactKeysError(f"{path}: is no file of quire eval --losses of a corpus of task recall")

@@ -12,11 +12,11 @@ import sys
 
 
 class LayersError(Exception):
-    """What is wrong, for one line on stderr."""
+    """Says what is wrong, for one line on stderr."""
 
 
 def layer_sets(count):
-    """Every layer alone, then the last two, the last three, ... all."""
+    """Returns every layer alone, then the last two, the last three, ... all."""
     return [[layer] for layer in range(count)] + [list(range(first, count)) for first in range(count - 2, -1, -1)]
 
 

@@ -24,8 +24,8 @@ KINDS = {
 
 
 def mentions(text, ends):
-    """(fact, tokens since the value was last said or None, end of the word, begin and end of the value) of every mention.
-    ends: where the text of every token ends."""
+    """Returns (fact, tokens since the value was last said or None, end of the word, begin and end of the value) of
+    every mention. ends: where the text of every token ends."""
     has_signs = KINDS["signs"].search(text) is not None
     for kind in ["signs"] if has_signs else ["names", "numbers", "definitions"]:
         said = {}
@@ -50,8 +50,8 @@ def bin_of(distance, bounds):
 
 
 def read_losses(path):
-    """Documents of a file of quire eval --losses: the text, and of every token where its text ends, whether it was the
-    most likely one, its nats and whether it is recalled."""
+    """Returns the documents of a file of quire eval --losses: the text, and of every token where its text ends, whether
+    it was the most likely one, its nats and whether it is recalled."""
     import h5py
     with h5py.File(path) as file:
         values = {name: file[name][:].tolist() for name in ("offsets", "text_end", "target", "best", "nll", "recalled")}
@@ -67,8 +67,9 @@ def read_losses(path):
 
 
 def table(documents, bounds, chunk=None):
-    """[fact, distance] -> tokens, of them most likely, nats. Tokens that write a space alone are left out. chunk: recalled
-    tokens apart, by whether the word was read in an earlier chunk of so many tokens than the token before theirs."""
+    """Returns [fact, distance] -> tokens, of them most likely, nats. Tokens that write a space alone are left out.
+    chunk: recalled tokens apart, by whether the word was read in an earlier chunk of so many tokens than the token
+    before theirs."""
     sums = collections.defaultdict(lambda: [0, 0, 0.0])
     for text, ends, right, nll, recalled in documents:
         for fact, distance, word, first, last in mentions(text, ends):

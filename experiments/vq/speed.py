@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One layer of Transformer-VQ beside a window, full attention and a port to PyTorch, forward and backward, one thread.
+"""Times one layer of Transformer-VQ beside a window, full attention and a port to PyTorch, forward and backward, one thread.
 
     cmake --build --preset native --target bench_vq
     experiments/vq/speed.py --python PYTHON_WITH_TORCH --output FILE
@@ -37,7 +37,7 @@ def run(command, environment=None):
 
 
 def jobs(prefix, program, pythons, repeats, forms, only):
-    """(key, function) in the order of a round."""
+    """Returns (key, function) in the order of a round."""
     for tokens in sorted(set(PORT_LENGTHS) | set(t for lengths in LENGTHS.values() for t in lengths)):
         if only and tokens not in only:
             continue

@@ -1,5 +1,5 @@
-"""The vq layer of speed.cpp in plain PyTorch: the block-parallel form of Transformer-VQ (Lingle 2024, appendix E, with
-the corrections of its published code), on one thread. Prints one JSON object.
+"""Computes the vq layer of speed.cpp in plain PyTorch: the block-parallel form of Transformer-VQ (Lingle 2024, appendix
+E, with the corrections of its published code), on one thread. Prints one JSON object.
 
 Blocks attend to themselves and to the block before with Transformer-XL biases, and to the cache of older codewords; the
 three groups of logits are under one softmax. --blocks is how many blocks are computed at once: all of them, or fewer, so
@@ -47,7 +47,7 @@ def nearest(keys, codebook):
 
 
 def shifted(x):
-    """[R, L, 2L] by distance, column c belonging to distance 2L - 1 - c, to keys j - L of a block, j < 2L."""
+    """Returns [R, L, 2L] by distance, column c belonging to distance 2L - 1 - c, to keys j - L of a block, j < 2L."""
     r, length, columns = x.shape
     # Key j of query i is at distance i + L - j, in column j + L - 1 - i: rows that are one longer lie one apart.
     flat = F.pad(x, (0, 1)).reshape(r, -1)
@@ -91,7 +91,7 @@ class Layer:
         return z, keys, commitment
 
     def caches(self, z, v):
-        """What each block reads: means [R, S, Dv] and log counts [R, S] of all tokens before the block before it."""
+        """Returns what each block reads: means [R, S, Dv] and log counts [R, S] of all tokens before the block before it."""
         blocks, codes = v.shape[0] // self.block, self.codebook.shape[0]
         index = (torch.arange(blocks).repeat_interleave(self.block) * codes + z)
         sums = v.new_zeros(blocks * codes, v.shape[-1]).index_add(0, index, v).view(blocks, codes, -1)
@@ -126,7 +126,7 @@ class Layer:
         return torch.cat(out).view(blocks * length, -1) if len(out) > 1 else out[0].view(blocks * length, -1)
 
     def dense(self, q, keys, v, r):
-        """Forward only: every earlier token by itself."""
+        """Computes forward only, with every earlier token by itself."""
         i = torch.arange(q.shape[0])
         distance = i[:, None] - i[None, :]
         near = (distance >= 0) & (distance <= self.block)

@@ -29,7 +29,7 @@ class Reads {
         const int32_t slot = in.slot.data<int32_t>()[query * s.chosen + n];
         if (slot < 0) continue;
         QUIRE_CHECK(slot < in.keys.dim(0), "stored_attention: slot {} of {}", slot, in.keys.dim(0));
-        const int64_t back = in.turn.defined() ? in.turn.data<int32_t>()[query * s.chosen + n] : 0;
+        const int64_t back = in.rotation.defined() ? in.rotation.data<int32_t>()[query * s.chosen + n] : 0;
         QUIRE_CHECK(!in.table.defined() || (back >= 0 && back < in.table.dim(0)),
                     "stored_attention: {} blocks back in a table of {}", back, in.table.dim(0));
         all_.push_back({slot, query, static_cast<int32_t>(n)});
@@ -61,7 +61,7 @@ class Reads {
   }
 
   const T* angles(const BlockRead& read) const {
-    const int64_t back = in_.turn.data<int32_t>()[read.query * s_.chosen + read.n];
+    const int64_t back = in_.rotation.data<int32_t>()[read.query * s_.chosen + read.n];
     return in_.table.data<T>() + back * 2 * in_.table.dim(2);
   }
 
@@ -228,8 +228,8 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
   });
 }
 
-void place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, const ops::BlockPlacing& in) {
-  check_place_blocks(slot, turn, own, in);
+void place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own, const ops::BlockPlacing& in) {
+  check_place_blocks(slot, rotation, own, in);
   const int64_t top_k = in.index.dim(3);
   const int64_t queries = top_k == 0 ? 0 : in.index.numel() / top_k;
   for_rows(queries, top_k, [&](int64_t begin, int64_t end) {
@@ -256,7 +256,7 @@ void place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, con
           if (in.places.defined()) back = back <= count ? count - n : in.places.data<int32_t>()[row] - n;
         }
         slot.data<int32_t>()[query * top_k + n] = static_cast<int32_t>(place);
-        turn.data<int32_t>()[query * top_k + n] = static_cast<int32_t>(back);
+        rotation.data<int32_t>()[query * top_k + n] = static_cast<int32_t>(back);
       }
     }
   });

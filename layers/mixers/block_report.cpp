@@ -78,7 +78,7 @@ std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionI
   for (int64_t n = 0; n < settings.slot.dim(3); ++n) {
     ops::StoredAttentionInputs one = settings;
     one.slot = one_of(settings.slot, n);
-    one.turn = one_of(settings.turn, n);
+    one.rotation = one_of(settings.rotation, n);
     reads.push_back({stored_attention(tape, Variable::constant(q), one).lse.value(), one_of(slot, n), {}});
   }
   return reads;

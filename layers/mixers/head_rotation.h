@@ -35,14 +35,14 @@ class HeadRotation {
     if (!on_) return;
     ops::RotaryInputs settings;
     settings.x = x;
-    settings.table = turns(farthest, x);
+    settings.table = rotation_table(farthest, x);
     settings.position = back;
     settings.inverse = true;
     settings.interleaved = interleaved();
     ops::rotary(x, settings);
   }
   // Row n is the rotation by n blocks, for n up to `farthest` at least.
-  Tensor turns(int64_t farthest, const Tensor& like) const {
+  Tensor rotation_table(int64_t farthest, const Tensor& like) const {
     // Few sizes occur while documents grow.
     const auto entries = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(farthest + 1)));
     return table(0, entries, period_, like);

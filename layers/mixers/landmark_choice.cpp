@@ -124,7 +124,7 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const CarriedBlock
   placing.stored = carried.max_length;
   if (stingy) placing.places = by_row(before, device);
   Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device), {}};
-  ops::place_blocks(chosen.slot, chosen.turn, Tensor::empty(shape, DType::i32, device), placing);
+  ops::place_blocks(chosen.slot, chosen.rotation, Tensor::empty(shape, DType::i32, device), placing);
   chosen.blocks = store_->fetch(f.state, chosen.slot);
   return chosen;
 }

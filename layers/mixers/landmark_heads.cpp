@@ -104,12 +104,12 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carr
   settings.keys = chosen.blocks.logs[0];
   settings.values = chosen.blocks.logs[1];
   settings.slot = chosen.blocks.slot;
-  settings.turn = chosen.turn;
+  settings.rotation = chosen.rotation;
   settings.scale = scale_;
   settings.landmarks = true;
   if (rotation_.is_on()) {
     const int64_t farthest = config_.positions == BlockPositions::stingy ? config_.top_k + 1 : carried.max_length;
-    settings.table = rotation_.turns(farthest, q.value());
+    settings.table = rotation_.rotation_table(farthest, q.value());
     settings.interleaved = rotation_.interleaved();
   }
   const BlockAttention read = stored_attention(f.tape, q, settings);

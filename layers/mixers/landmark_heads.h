@@ -29,7 +29,7 @@ class LandmarkHeads {
   std::vector<int64_t> blocks_before(const CarriedBlocks& carried) const;
   // The stored blocks that queries read: q is rotated by the position in the row's current block.
   struct Chosen {
-    Tensor slot, turn;  // i32 [R, T, H, K]
+    Tensor slot, rotation;  // i32 [R, T, H, K]
     FetchedEntries blocks;
   };
   Chosen choose(const Forward& f, const CarriedBlocks& carried, const Tensor& q) const;

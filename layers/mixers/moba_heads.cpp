@@ -66,10 +66,10 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
     stored.keys = chosen.blocks.logs[0];
     stored.values = chosen.blocks.logs[1];
     stored.slot = chosen.blocks.slot;
-    stored.turn = chosen.turn;
+    stored.rotation = chosen.rotation;
     stored.scale = scale_;
     stored.interleaved = rotation_.interleaved();
-    if (rotation_.is_on()) stored.table = rotation_.turns(carried.max_length, q.value());
+    if (rotation_.is_on()) stored.table = rotation_.rotation_table(carried.max_length, q.value());
     mixed = join(tape, mixed, stored_attention(tape, q, stored));
     if (observed) reads = stored_reads(q.value(), stored, chosen.slot);
     store_->forget_pages(f.state);
@@ -187,7 +187,7 @@ MobaHeads::Chosen MobaHeads::choose(const Forward& f, const CarriedBlocks& carri
                 Tensor::empty(shape, DType::i32, device),
                 Tensor::empty(shape, DType::i32, device),
                 {}};
-  ops::place_blocks(chosen.slot, chosen.turn, chosen.own, placing);
+  ops::place_blocks(chosen.slot, chosen.rotation, chosen.own, placing);
   if (carried.max_length > 0 && chosen_count > 0) chosen.blocks = store_->fetch(f.state, chosen.slot);
   return chosen;
 }

@@ -32,7 +32,7 @@ class MobaHeads {
   Tensor candidates(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, int64_t count) const;
   // Holds i32 [R, T, H, K]: stored blocks, and numbers of blocks of the pass.
   struct Chosen {
-    Tensor slot, turn, own;
+    Tensor slot, rotation, own;
     FetchedEntries blocks;
   };
   Chosen choose(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, const Tensor& q,

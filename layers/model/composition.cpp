@@ -23,7 +23,7 @@ std::span<const CompositionRule> attention_rules() {
          const PositionConfig& position = p.layer.position;
          return position.kind == Position::t5 && position.t5.max_distance <= position.t5.buckets / 2;
        }},
-      {"position.rope.dims", "position rope turns pairs of features: the number must be even",
+      {"position.rope.dims", "position rope rotates pairs of features: the number must be even",
        [](const Place& p) {
          const PositionConfig& position = p.layer.position;
          return position.kind == Position::rope && position.rope.dims.value_or(p.model.size_of_head()) % 2 != 0;

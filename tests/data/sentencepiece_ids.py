@@ -1,4 +1,4 @@
-"""Ids that SentencePiece's Python package gives, for sentencepiece_ids_test.cpp.
+"""Prints the ids that SentencePiece's Python package gives, for sentencepiece_ids_test.cpp.
 
 sentencepiece_ids.py FOLDER prints {"version", "ids": {MODEL: [[ids of text.0], [ids of text.1], ...]}} for the files
 MODEL.model and text.N of a folder. Exit code 77: the package is not installed.

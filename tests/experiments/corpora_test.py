@@ -1,4 +1,4 @@
-"""Corpora from made-up packages, with the program: corpora_test.py FOLDER_OF_PROGRAMS"""
+"""Tests corpora from made-up packages, with the program: corpora_test.py FOLDER_OF_PROGRAMS"""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Every script of experiments/ at its smallest size: scripts_test.py FOLDER_OF_PROGRAMS Alone|WithTorch
+"""Runs every script of experiments/ at its smallest size: scripts_test.py FOLDER_OF_PROGRAMS Alone|WithTorch
 
 PyTorch is looked for in the interpreter that QUIRE_TORCH_PYTHON names, in this one and in Debian's.
 """
@@ -30,7 +30,7 @@ BUNDLE = {"bin/quire": "echo quire 0",
           "tests/test_golden": "true", "tests/test_integration": "true"}
 
 PARTS_OF_CORPORA = ("common", "passages", "proofs", "go_code", "bible", "books")
-PARTS_OF_PARITY = ("batches", "common", "compare", "knn", "units", "vq", "xl")
+PARTS_OF_PARITY = ("batches", "common", "compare", "contents", "knn", "units", "vq", "xl")
 
 
 def torch_python():
@@ -87,15 +87,14 @@ class Scripts(unittest.TestCase):
 class Alone(Scripts):
     def test_each_script_has_a_test(self):
         tested = pathlib.Path(__file__).read_text(encoding="utf-8")
-        for other in ("study_test.py", "corpora_test.py"):
+        for other in ("kept_results_test.py", "corpora_test.py"):
             tested += (pathlib.Path(__file__).parent / other).read_text(encoding="utf-8")
         for script in sorted([*EXPERIMENTS.rglob("*.py"), *EXPERIMENTS.rglob("*.sh")]):
             name = script.relative_to(EXPERIMENTS).as_posix()
-            # The study driver is imported by its test, three models by torch_step.py, which is run with each, what scripts
-            # share by these, the sources of corpora by make.py and the parts of the comparison with PyTorch by parity.py.
-            if name not in ("study.py", "study_file.py", "study_report.py", "bench/torch_delta.py", "bench/torch_drt.py",
-                            "bench/torch_landmark.py",
-                            "bench/torch_loop.py", "faults/job.py", "faults/namespaces.py", "gpu/record.py",
+            # Three models are imported by torch_step.py, which is run with each, what scripts share by these, the sources
+            # of corpora by make.py and the parts of the comparison with PyTorch by parity.py.
+            if name not in ("bench/torch_delta.py", "bench/torch_drt.py", "bench/torch_landmark.py", "bench/torch_loop.py",
+                            "faults/job.py", "faults/namespaces.py", "gpu/record.py",
                             *(f"corpora/{part}.py" for part in PARTS_OF_CORPORA), *(f"parity/{part}.py" for part in PARTS_OF_PARITY)):
                 self.assertIn(f'run_script("{name}"', tested, name)
 
@@ -198,7 +197,7 @@ class Alone(Scripts):
         self.assertTrue((self.folder / "work/needle-2.svg").exists())
 
     def test_sweep_of_books(self):
-        """All of it with real models, which differ in what the sweep says and in nothing else."""
+        """Runs all of it with real models, which differ in what the sweep says and in nothing else."""
         generator = random.Random(1)
         (self.folder / "texts").mkdir()
         for i in range(12):
@@ -422,6 +421,21 @@ class Alone(Scripts):
         self.assertEqual({key: tuple(cell) for key, cell in look.table([document], [0, 5, 9]).items()},
                          {("names", "first"): (2, 2, 2.0), ("names", "5-8"): (2, 2, 2.0)})
 
+    def test_marks_of_parity_do_not_depend_on_comments(self):
+        sys.path.insert(0, str(EXPERIMENTS / "parity"))
+        from contents import configuration_contents, script_contents
+        script = (EXPERIMENTS / "parity/common.py").read_text(encoding="utf-8")
+        other = re.sub(r'""".*?"""', '"""Another."""', script, flags=re.DOTALL) + "\n# A comment.\n"
+        self.assertEqual(script_contents(other), script_contents(script))
+        self.assertNotEqual(script_contents(script.replace("(-steps / width)", "(steps / width)")), script_contents(script))
+        try:
+            importlib.import_module("yaml")
+        except ImportError:
+            self.skipTest("PyYAML is missing")
+        config = (EXPERIMENTS / "parity/xl.yaml").read_text(encoding="utf-8")
+        self.assertEqual(configuration_contents("# Another.\n" + config), configuration_contents(config))
+        self.assertNotEqual(configuration_contents(config.replace("rows: 4", "rows: 5")), configuration_contents(config))
+
     def test_report_of_parity(self):
         out = self.run_script("parity/parity.py", "--report", EXPERIMENTS / "parity/results")
         self.assertNotIn("NO", out)
@@ -586,7 +600,7 @@ class WithTorch(Scripts):
                         python=self.python)
 
     def test_blocks_of_windows(self):
-        """Those that FlexAttention finds by looking at all pairs."""
+        """Compares them with those that FlexAttention finds by looking at all pairs."""
         self.needs_torch(2, 5)
         program = """
 import torch_window

@@ -1,4 +1,4 @@
-"""The figures of quire compare beside those that this script computes from the files of quire eval --losses:
+"""Compares the figures of quire compare with those that this script computes from the files of quire eval --losses:
 compare_figures_test.py PROGRAM"""
 
 import json
@@ -35,7 +35,7 @@ def processor_seconds():
 
 
 def philox(key, counter):
-    """Philox4x32-10 (Salmon et al. 2011)."""
+    """Returns what Philox4x32-10 draws (Salmon et al. 2011)."""
     (k0, k1), (c0, c1, c2, c3) = key, counter
     for _ in range(10):
         p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
@@ -45,7 +45,7 @@ def philox(key, counter):
 
 
 def draws(name, resample, count):
-    """As many draws with replacement of 0 to count - 1, as trainers/compare/paired_difference.h defines them."""
+    """Returns as many draws with replacement of 0 to count - 1, as trainers/compare/paired_difference.h defines them."""
     scope = 2166136261
     for byte in name.encode():
         scope = (scope ^ byte) * 16777619 & 0xFFFFFFFF
@@ -71,7 +71,7 @@ def spread(values):
 
 
 class Losses:
-    """The losses of a run, document by document."""
+    """Holds the losses of a run, document by document."""
 
     def __init__(self, path, python):
         file = json.loads(subprocess.run([python, "-c", READ, path], check=True, capture_output=True, text=True).stdout)
@@ -89,7 +89,7 @@ class Losses:
 
 
 def curve_of(run):
-    """(step, tokens, seconds, bits per byte) of the evaluations while training, and what the last step has used."""
+    """Returns (step, tokens, seconds, bits per byte) of the evaluations while training, and what the last step has used."""
     seconds, before, times, curve = 0.0, 0, {}, []
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     for line in lines:
@@ -104,7 +104,7 @@ def curve_of(run):
 
 
 def on_the_line(points, at):
-    """(step, figure) of points (used, step, figure)."""
+    """Returns (step, figure) of points (used, step, figure)."""
     for low, high in zip(points, points[1:]):
         if low[0] <= at < high[0]:
             share = (at - low[0]) / (high[0] - low[0])

@@ -139,8 +139,21 @@ TEST(OutputPage, NamesEveryFieldOfAComparison) {
     arguments.push_back((tiny / name).string());
   }
   const auto stored = nlohmann::ordered_json::parse(read_text(tiny / "a1/evaluations/valid.best.json"));
-  const std::set<std::string> of_file = documented("A stored evaluation", "COMPARE.md");
+  std::set<std::string> of_file = documented("A stored evaluation", "COMPARE.md");
+  for (const char* of_marks : {"recalled_tokens", "recalled_right"}) {
+    EXPECT_EQ(of_file.erase(std::string("documents.N.") + of_marks), 1U);
+  }
   EXPECT_EQ(difference(fields_of(stored, of_file), of_file), "");
+  arguments.insert(arguments.end(), {"--keep", (tiny / "kept.jsonl").string()});
+  EXPECT_EQ(run_quire(arguments).code, 0);
+  arguments.resize(arguments.size() - 2);
+  std::set<std::string> of_kept = documented("A file of kept runs", "COMPARE.md");
+  EXPECT_EQ(of_kept.erase("origins.N"), 1U);  // these runs have none
+  of_kept.insert("evaluation.*");
+  of_kept.erase("evaluation");
+  const std::string kept = read_text(tiny / "kept.jsonl");
+  EXPECT_EQ(difference(fields_of(nlohmann::ordered_json::parse(kept.substr(0, kept.find('\n'))), of_kept), of_kept),
+            "");
   std::set<std::string> found;
   const std::set<std::string> fields = documented("`quire compare --json`", "COMPARE.md");
   // A run that has not evaluated while training leaves figures at equal time out.

@@ -206,6 +206,19 @@ TEST_F(ReportProgram, WhatIsNoRunIsRefused) {
   EXPECT_FALSE(fs::exists(tiny_ / "report.html"));
 }
 
+TEST_F(ReportProgram, LeavesOutADamagedRun) {
+  train_two();
+  write_text(tiny_ / "a/metrics.jsonl", "mine\n");
+  EXPECT_FAULT(report({"a", "b"}, {"--baseline", path("a")}), 3, "a: its files are damaged");
+  const ProgramResult result = report({"a", "b"});
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << result.err;
+  EXPECT_NE(result.err.find("a/metrics.jsonl:1: not a JSON object"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("; the page leaves this run out"), std::string::npos) << result.err;
+  ASSERT_EQ(data().at("runs").size(), 1U);
+  EXPECT_NE(result.out.find("1 run, "), std::string::npos) << result.out;
+}
+
 TEST_F(ReportProgram, ReadsARunThatGoesOn) {
   RunningProgram running(tiny_.train_arguments("a", {"schedule.steps=1000000", "schedule.kind=constant"}));
   while (read_metrics(tiny_ / "a/metrics.jsonl").size() < 20 && running.running()) {

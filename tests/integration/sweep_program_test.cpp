@@ -134,13 +134,63 @@ TEST_F(Sweep, PrintsJobsOfRunsThatAreNotTrained) {
   EXPECT_NE(rest.out.find(" init.from="), std::string::npos) << rest.out;
 }
 
+TEST_F(Sweep, KeptRunsAreThoseOfTheSweepAsItIs) {
+  change("  - {name: plain}",
+         "  - {name: base, compared: false, set: [\"schedule.steps=2\"]}\n  - {name: plain, from: base}");
+  change("from: plain, set", "from: plain, beside: short, set");
+  change("baseline: plain", "baseline: plain\nmetrics: [bits_per_byte, \"bits_per_byte@8\"]");
+  const std::string file = (tiny_ / "kept.jsonl").string();
+  const ProgramResult trained = sweep({"--markdown", "--keep", file, "evaluate.documents=1"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.out.find("| tuned, beside short | bits_per_byte@8 | "), std::string::npos) << trained.out;
+  EXPECT_EQ(trained.out.find("| base |"), std::string::npos) << trained.out;  // its runs are not compared
+  const auto of_file = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--kept", file, "evaluate.documents=1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return sweep(arguments);
+  };
+  // All documents are read, also where evaluations while training read one.
+  const auto kept = nlohmann::ordered_json::parse(of_file({"--json"}).out);
+  for (const auto& run : kept.at("runs")) EXPECT_EQ(run.at("documents"), 2) << run;
+  // The same tables without the runs and the corpus; compare reads the file, too.
+  fs::remove_all(tiny_ / "runs");
+  fs::rename(tiny_ / "corpus.h5", tiny_ / "corpus");
+  // Without paths.
+  const auto tables = [](const std::string& text) {
+    const size_t begin = text.find("## Final figures");
+    return text.substr(begin, text.find("## What differs") - begin);
+  };
+  const ProgramResult again = of_file({"--markdown"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(tables(again.out), tables(trained.out));
+  EXPECT_FALSE(fs::exists(tiny_ / "runs"));
+  const ProgramResult compared = run_quire({"compare", file, "--baseline", file + "/plain-1", "--markdown"});
+  EXPECT_EQ(compared.code, 0) << compared.err;
+  EXPECT_NE(compared.out.find("## Difference from plain\n"), std::string::npos) << compared.out;
+  EXPECT_EQ(run_quire({"compare", file, file}).code, 2);
+  // A comment changes nothing; a setting does, also that of the base.
+  write_text(tiny_ / "run.yaml", "# A comment.\n" + read_text(tiny_ / "run.yaml"));
+  EXPECT_EQ(tables(of_file({"--markdown"}).out), tables(trained.out));
+  const ProgramResult other = of_file({"optimizer.clip=0.5"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("was trained with other settings than those of now: "), std::string::npos) << other.err;
+  change("steps=2", "steps=3");
+  EXPECT_NE(of_file({}).err.find("init.from: schedule.steps is 2 there and 3 now"), std::string::npos);
+  change("steps=3", "steps=2");
+  change("name: tuned", "name: another");
+  EXPECT_NE(of_file({}).err.find("tuned-1: is no run of "), std::string::npos) << of_file({}).err;
+}
+
 TEST_F(Sweep, RefusesBeforeAnythingIsTrained) {
   const std::tuple<const char*, const char*, const char*> faults[] = {
       {"name: plain", "name: a/b", "'a/b' cannot be the name of a folder"},
       {"name: plain", "name: short", "there are two variants short"},
       {"from: plain", "from: other", "there is no variant other before this one"},
       {"seeds: [1, 2]", "seeds: [1, 1]", "1 stands there twice"},
-      {"baseline: plain", "baseline: none-of-them", "there is no variant none-of-them"},
+      {"baseline: plain", "baseline: none-of-them", "there is no compared variant none-of-them"},
+      {"{name: plain}", "{name: plain, compared: false}", "there is no compared variant plain"},
+      {"from: plain", "beside: tuned", "there is no other compared variant tuned"},
+      {"baseline: plain", "metrics: [bits]", "metrics: metric bits: use bits_per_byte"},
       {"optimizer.lr=1e-3", "optimizer.rate=1e-3", "variant tuned: "},
       {"carry.length=4", "carry.length=4\", \"data.corpus=nowhere.h5", "variant short: "},
       {"seeds:", "seed:", "unknown key"},

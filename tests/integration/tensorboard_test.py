@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Event files of a run that was stopped and resumed, read by the tensorboard package; and the example of pandas in
+"""Reads event files of a run that was stopped and resumed by the tensorboard package; and the example of pandas in
 trainers/RUNS.md. Each is skipped where its package is missing."""
 
 import json
@@ -83,7 +83,7 @@ log: {every: 1, norms: true, tensorboard: true}
         return json.loads(done.stdout)
 
     def compare(self, events):
-        """Every figure of metrics.jsonl, once, and at no other step."""
+        """Checks every figure of metrics.jsonl, once, and at no other step."""
         expected = {}
         for line in self.metrics():
             for name, value in line.items():
@@ -127,7 +127,7 @@ log: {every: 1, norms: true, tensorboard: true}
             self.assertTrue(least * count <= total <= largest * count)
         self.assertIn("weights/blocks.1.mlp.up.weight", events["histograms"])
 
-        # Of a run that goes back, readers keep what the resumed process says.
+        # Readers keep of a run that goes back what the resumed process says.
         self.quire("train", "--resume", "run/checkpoints/step-00000004", "schedule.steps=6")
         events = self.events(python)
         self.compare(events)

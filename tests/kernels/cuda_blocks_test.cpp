@@ -119,7 +119,7 @@ TEST_P(CudaBlocks, WhatIsNotStoredIsNotRead) {
     in.keys = normal(random, {4, 3, 1, size});
     in.values = normal(random, {4, 3, 1, size});
     in.table = on_device(random.normal({3, 2, 2}, 1, 0, DType::f32), kCuda);
-    in.turn = wild_integers(random, {2, 5, 2, 4});
+    in.rotation = wild_integers(random, {2, 5, 2, 4});
     in.slot = wild_integers(random, {2, 5, 2, 4});
     std::vector<int32_t> tame = on_device(in.slot, kCpu).to_vector<int32_t>();
     for (int32_t& slot : tame) slot = slot < 4 ? std::max(slot, -1) : -1;

@@ -60,9 +60,9 @@ BlockAttention composed_stored_attention(Tape& t, const Variable& q, const ops::
     settings.table = in.table;
     settings.interleaved = in.interleaved;
     std::vector<int32_t> position;
-    for (int64_t i = 0; i < in.turn.numel(); ++i) position.push_back(std::max(in.turn.data<int32_t>()[i], 0));
-    settings.position = Tensor::from(position, {rows, in.turn.numel() / rows});
-    rotated = rotary(t, reshape(t, rotated, {rows, in.turn.numel() / rows, 1, size}), settings);
+    for (int64_t i = 0; i < in.rotation.numel(); ++i) position.push_back(std::max(in.rotation.data<int32_t>()[i], 0));
+    settings.position = Tensor::from(position, {rows, in.rotation.numel() / rows});
+    rotated = rotary(t, reshape(t, rotated, {rows, in.rotation.numel() / rows, 1, size}), settings);
   }
   rotated = reshape(t, rotated, {rows, queries, heads, chosen, 1, size});
   const Variable logits = scale(t, sum(t, multiply(t, rotated, lines_of(in.keys)), -1), in.scale);
@@ -106,7 +106,7 @@ void add_stored(std::vector<OpCase>& cases, const StoredForm& f) {
     with.values = x[2].value();
     if (f.rounded) with.keys = recast(with.keys, DType::bf16), with.values = recast(with.values, DType::bf16);
     with.slot = x[3].value();
-    with.turn = x[4].value();
+    with.rotation = x[4].value();
     if (f.pairs > 0) {
       with.table = wide_beside(x[0].value(), {kTurns, 2, f.pairs});
       ops::rotary_table(with.table, 0, 20, 3);

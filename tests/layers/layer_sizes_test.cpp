@@ -108,7 +108,7 @@ TEST(LayerSizes, CombinationsThatCannotWorkAreRefused) {
   refused("heads: 1", "model.layer_overrides.0.heads: 1 heads are no multiple of 2 key heads (layer 1)",
           {"model.key_heads=2"});
   refused("heads: 1, head_size: 3",
-          "model.position.rope.dims: position rope turns pairs of features: the number must be even (layer 1)");
+          "model.position.rope.dims: position rope rotates pairs of features: the number must be even (layer 1)");
   refused("norm: {last: false}", "model.layer_overrides.0.norm.last: unknown key");
   refused("heads: 4, attention: {kind: block_recurrent}", "block_recurrent has keys for every head",
           {"model.key_heads=1"});

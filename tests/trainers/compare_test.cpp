@@ -3,12 +3,11 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numbers>
 
 #include "core/files/file_io.h"
 #include "core/random.h"
 #include "tests/support/temporary_directory.h"
-#include "trainers/compare/comparison.h"
+#include "tests/trainers/compared_run_example.h"
 #include "trainers/compare/report.h"
 #include "trainers/run/training_clock.h"
 
@@ -82,27 +81,6 @@ TEST(TrainingClock, AddsUpStepsAndGoesBetweenThem) {
   EXPECT_EQ(clock.at(20)->seconds, 8);
   EXPECT_EQ(clock.at(30)->seconds, 11);
   EXPECT_FALSE(TrainingClock(MetricColumns()).at(3));
-}
-
-ComparedRun run_of(const std::string& path, int64_t seed, const std::vector<double>& bits) {
-  ComparedRun run;
-  run.path = path;
-  run.config.run.seed = seed;
-  run.config.schedule.steps = 100;
-  run.evaluation.corpus = "c";
-  run.evaluation.tokenizer = "byte:1";
-  run.evaluation.weights = "trained";
-  run.evaluation.trained = {100, 1000, 10.0};
-  run.evaluation.has_bytes_by_position = true;
-  run.newest_checkpoint = 100;
-  for (size_t i = 0; i < bits.size(); ++i) {
-    const double nll = bits[i] * 10 * std::numbers::ln2;
-    run.evaluation.documents.push_back({std::to_string(i), 11, 10, 2, nll, {{0, 1, 11, 10, nll}}});
-  }
-  run.final_tokens = 1000;
-  run.final_seconds = 10;
-  run.curve = {{50, 500, 5, 11, 3.0, 4.0}, {100, 1000, 10, 11, 1.0, 2.0}};
-  return run;
 }
 
 TEST(Compare, GroupsRunsThatDifferInTheSeedAlone) {

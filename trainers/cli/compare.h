@@ -2,23 +2,35 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "trainers/cli/verb.h"
+#include "trainers/compare/comparison.h"
 
 namespace quire {
 
-struct CompareArguments {
-  std::vector<std::string> runs;
-  std::string baseline;  // one of the runs; empty: the first
-  std::string split;     // empty: evaluate.split of the baseline
-  bool best = false;
-  bool stored = false;
+// How a comparison is printed, and where it is kept.
+struct CompareOutput {
   std::string html;
+  std::string keep;
   bool json = false;
+  bool markdown = false;
 };
+void add_output_options(Verb& app, CompareOutput& output);
+// Checks the files to write before anything is computed. Throws Error(config) for one that is something else.
+void require_output(const CompareOutput& output);
 
-// Throws Error(config) unless FILE is empty, new or an earlier page of a comparison.
-void require_comparison_page(const std::string& file);
+// A comparison without its runs.
+struct ComparePlan {
+  std::string split;
+  size_t baseline = 0;  // number of a run
+  ComparisonChoices choices = {};
+};
 // Compares the runs and prints the result; for rank 0.
-void print_comparison(const CompareArguments& arguments);
+void print_comparison(std::vector<ComparedRun> runs, const ComparePlan& plan, const CompareOutput& output);
+
+// Reads a run directory with its stored evaluation of all documents of the split, and evaluates it where there is none.
+ComparedRun wholly_evaluated_run(const std::string& path, const std::string& split);
 
 }  // namespace quire

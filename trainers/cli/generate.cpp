@@ -13,15 +13,10 @@ namespace quire {
 
 namespace {
 
-struct Arguments {
-  std::string checkpoint;
-  std::vector<std::string> overrides;
-  std::string prompt;
-  std::string prompt_file;
+struct Arguments : PromptArguments {
   SamplingOptions sampling;
   int64_t samples = 1;
   bool echo = false;
-  std::optional<bool> ema;
   bool json = false;
 };
 
@@ -72,15 +67,7 @@ void add_generate(Verb& program) {
                        "  quire generate runs/first --prompt - --samples 3 --temperature 0.8 < book.txt");
   const auto arguments = std::make_shared<Arguments>();
   SamplingOptions& sampling = arguments->sampling;
-  app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
-      ->required();
-  app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, carry, data.subsequence, run.threads");
-  Option* prompt = app.add_option("--prompt", arguments->prompt, "Text to go on from; - reads it from standard input")
-                       ->type_name("TEXT")
-                       ->allow_empty();
-  app.add_option("--prompt-file", arguments->prompt_file, "File with the text to go on from")
-      ->type_name("FILE")
-      ->excludes(prompt);
+  add_prompt_options(app, *arguments, "to go on from").prompt->allow_empty();
   app.add_option("--length", sampling.length, "Tokens to make at most; the end of the document ends it sooner")
       ->type_name("N")
       ->check(whole_number(0, int64_t{1} << 40))

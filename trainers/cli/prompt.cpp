@@ -34,4 +34,16 @@ std::string read_prompt(const std::string& prompt, const std::string& file) {
   return read_text_file(file, {.kind = ErrorKind::data, .max_bytes = kLongestPrompt});
 }
 
+PromptOptions add_prompt_options(Verb& app, PromptArguments& arguments, const std::string& purpose) {
+  app.add_option("CHECKPOINT", arguments.checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
+      ->required();
+  app.add_option("OVERRIDES", arguments.overrides, "key.path=value: window, carry, data.subsequence, run.threads");
+  Option* prompt = app.add_option("--prompt", arguments.prompt, "Text " + purpose + "; - reads it from standard input")
+                       ->type_name("TEXT");
+  Option* file = app.add_option("--prompt-file", arguments.prompt_file, "File with the text " + purpose)
+                     ->type_name("FILE")
+                     ->excludes(prompt);
+  return {prompt, file};
+}
+
 }  // namespace quire

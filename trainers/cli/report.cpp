@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <memory>
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "core/log.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/run_list.h"
 #include "trainers/cli/verbs.h"
@@ -25,20 +27,20 @@ void require_output(const Arguments& arguments) {
 
 // Compares the runs that have stored an evaluation with the baseline or, without one, with the first of them.
 std::optional<Comparison> comparison_of(const std::vector<ReportedRun>& runs, const Arguments& arguments,
-                                        size_t baseline, const std::string& split) {
+                                        const std::string& baseline, const std::string& split) {
   std::vector<ComparedRun> compared;
-  size_t place = 0;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    if (!runs[i].compared) continue;
-    if (i == baseline) place = compared.size();
-    compared.push_back(*runs[i].compared);
+  std::optional<size_t> place;
+  for (const ReportedRun& run : runs) {
+    if (!run.compared) continue;
+    if (run.path == baseline) place = compared.size();
+    compared.push_back(*run.compared);
   }
-  if (!arguments.baseline.empty() && !runs[baseline].compared) {
+  if (!arguments.baseline.empty() && !place) {
     fail(ErrorKind::config, "--baseline {}: no evaluation of split {} is stored; store one with quire eval {}",
          arguments.baseline, split, arguments.baseline);
   }
   if (compared.empty()) return std::nullopt;
-  return compare_runs(std::move(compared), split, place);
+  return compare_runs(std::move(compared), split, place.value_or(0));
 }
 
 void run(const Arguments& arguments) {
@@ -48,8 +50,16 @@ void run(const Arguments& arguments) {
   const std::string split =
       arguments.split.empty() ? compared_config(arguments.runs[baseline]).evaluate.split.first() : arguments.split;
   RunsPage page;
-  page.runs = read_runs({arguments.runs, split, arguments.best ? WhichEvaluation::best : WhichEvaluation::latest});
-  page.comparison = comparison_of(page.runs, arguments, baseline, split);
+  ReportedRuns read =
+      read_runs({arguments.runs, split, arguments.best ? WhichEvaluation::best : WhichEvaluation::latest});
+  if (read.runs.empty()) fail(ErrorKind::data, "{}", read.failures.front());
+  const auto is_baseline = [&](const ReportedRun& run) { return run.path == arguments.runs[baseline]; };
+  if (!arguments.baseline.empty() && std::none_of(read.runs.begin(), read.runs.end(), is_baseline)) {
+    fail(ErrorKind::data, "--baseline {}: its files are damaged; choose another run", arguments.baseline);
+  }
+  for (const std::string& failure : read.failures) log_warn(failure + "; the page leaves this run out");
+  page.runs = std::move(read.runs);
+  page.comparison = comparison_of(page.runs, arguments, arguments.runs[baseline], split);
   const std::string html = to_html(page);
   require_output(arguments);
   replace_file_atomically(arguments.output, html);
@@ -58,6 +68,7 @@ void run(const Arguments& arguments) {
   }
   print(fmt::format("{}: {} {}, {:.1f} MB\n", arguments.output, page.runs.size(),
                     page.runs.size() == 1 ? "run" : "runs", static_cast<double>(html.size()) / 1e6));
+  if (!read.failures.empty()) throw Exit{static_cast<int>(ErrorKind::data)};
 }
 
 }  // namespace

@@ -2,15 +2,14 @@
 
 #include "core/check.h"
 #include "core/log.h"
-#include "trainers/cli/compare.h"
 #include "trainers/cli/program.h"
+#include "trainers/cli/sweep_comparison.h"
 #include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/run/opened_run.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/stop_conditions.h"
 #include "trainers/run/trainer.h"
-#include "trainers/sweep/sweep.h"
 
 namespace quire {
 
@@ -22,15 +21,9 @@ struct Arguments {
   std::vector<std::string> positional;  // FILE key.path=value ...
   std::string folder;
   std::string sbatch;
+  std::string kept;
   bool check = false;
-  std::string html;
-  bool json = false;
-};
-
-struct Sweep {
-  SweepConfig config;
-  std::vector<SweepRun> runs;
-  std::vector<RunConfig> configs;  // of the runs, without their origins
+  CompareOutput output;
 };
 
 // Errors begin with `where`.
@@ -156,42 +149,30 @@ std::vector<fs::path> train_all(const Sweep& sweep) {
   return failed;
 }
 
-void compare(const Sweep& sweep, const Arguments& arguments, const std::vector<fs::path>& failed) {
-  CompareArguments of;
-  of.html = arguments.html;
-  of.json = arguments.json;
-  const std::string baseline = sweep.config.baseline.value_or(sweep.config.variants.front().name);
-  for (const SweepRun& run : sweep.runs) {
-    if (std::find(failed.begin(), failed.end(), run.folder) != failed.end()) continue;
-    of.runs.push_back(run.folder.string());
-    if (run.variant == baseline && of.baseline.empty()) of.baseline = run.folder.string();
-  }
-  if (of.runs.size() < 2 || of.baseline.empty()) {
-    log_warn(fmt::format("nothing is compared: {}",
-                         of.baseline.empty() ? "no run of the baseline is trained" : "there is only one run"));
-    return;
-  }
-  on_root_alone([&] { print_comparison(of); });
-}
-
 void run(const Arguments& arguments) {
   Ranks& ranks = Ranks::current();
   Sweep sweep;
   ranks.on_all([&] {
     sweep = open_sweep(arguments);
-    require_comparison_page(arguments.html);
+    for (const std::string& metric : sweep.config.metrics) {
+      parse_metric(metric, arguments.positional.front() + ": metrics");
+    }
+    require_output(arguments.output);
+    if (!arguments.kept.empty()) return;
     for (size_t i = 0; i < sweep.runs.size(); ++i) {
       is_trained(sweep.runs[i], sweep.configs[i].schedule.steps);
       require_same_settings(sweep, sweep.runs[i]);
     }
   });
+  if (!arguments.kept.empty())
+    return on_root_alone([&] { compare_kept(sweep, arguments.kept, arguments.positional.front(), arguments.output); });
   if (!arguments.sbatch.empty()) return ranks.on_root([&] { print_jobs(sweep, arguments.sbatch); });
   ranks.on_root([&] { look_at_variants(arguments.positional.front(), sweep); });
   if (arguments.check) {
     return print(fmt::format("{}: valid; {} runs\n", arguments.positional.front(), sweep.runs.size()));
   }
   const std::vector<fs::path> failed = train_all(sweep);
-  compare(sweep, arguments, failed);
+  on_root_alone([&] { compare_trained(sweep, failed, arguments.output); });
   if (!failed.empty()) throw Exit{static_cast<int>(ErrorKind::numerics)};
 }
 
@@ -210,14 +191,20 @@ void add_sweep(Verb& program) {
   app.add_option("--run-dir", arguments->folder,
                  "Where the runs are kept: DIR/VARIANT-SEED (default: runs/FILE's name)")
       ->type_name("DIR");
-  app.add_option("--sbatch", arguments->sbatch,
-                 "Train nothing; print a line for SLURM for every run that is not trained, as `sbatch SCRIPT CONFIG "
-                 "RUN_DIR key.path=value ...` (configs/launch/quire.sbatch)")
-      ->type_name("SCRIPT");
-  app.add_flag("--check", arguments->check, "Train nothing; say what would be refused");
-  app.add_option("--html", arguments->html, "Also a page with the tables of quire compare; replaces only such a page")
-      ->type_name("FILE");
-  app.add_flag("--json", arguments->json, "Print the comparison as one JSON object (configs/COMPARE.md)");
+  Option* sbatch =
+      app.add_option(
+             "--sbatch", arguments->sbatch,
+             "Train nothing; print a line for SLURM for every run that is not trained, as `sbatch SCRIPT CONFIG "
+             "RUN_DIR key.path=value ...` (configs/launch/quire.sbatch)")
+          ->type_name("SCRIPT");
+  Option* check = app.add_flag("--check", arguments->check, "Train nothing; say what would be refused");
+  app.add_option("--kept", arguments->kept,
+                 "Train nothing; compare the runs in this file of an earlier --keep, which must have the settings that "
+                 "the sweep gives them now")
+      ->type_name("FILE")
+      ->excludes(sbatch)
+      ->excludes(check);
+  add_output_options(app, arguments->output);
   app.callback([arguments] { run(*arguments); });
 }
 

@@ -19,17 +19,12 @@ namespace quire {
 
 namespace {
 
-struct Arguments {
-  std::string checkpoint;
-  std::vector<std::string> overrides;
-  std::string prompt;
-  std::string prompt_file;
+struct Arguments : PromptArguments {
   std::string document;
   std::string corpus;
   std::string split;
   TraceOptions options;
   std::string html;
-  std::optional<bool> ema;
   bool json = false;
 };
 
@@ -130,14 +125,7 @@ void add_trace(Verb& program) {
                        "quire trace runs/first --prompt-file book.txt --html trace.html\n"
                        "  quire trace runs/first --prompt-file book.txt --from 64 --count 100 --json");
   const auto arguments = std::make_shared<Arguments>();
-  app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
-      ->required();
-  app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, carry, data.subsequence, run.threads");
-  Option* prompt =
-      app.add_option("--prompt", arguments->prompt, "Text to read; - reads it from standard input")->type_name("TEXT");
-  Option* file = app.add_option("--prompt-file", arguments->prompt_file, "File with the text to read")
-                     ->type_name("FILE")
-                     ->excludes(prompt);
+  const auto [prompt, file] = add_prompt_options(app, *arguments, "to read");
   Option* document = app.add_option("--document", arguments->document, "Name of a document of the corpus to read")
                          ->type_name("NAME")
                          ->excludes(prompt)

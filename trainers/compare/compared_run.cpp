@@ -32,10 +32,40 @@ std::optional<CurvePoint> curve_point(const nlohmann::ordered_json& line, const 
   point.evaluated = static_cast<int64_t>(*tokens);
   point.loss = *nll / *tokens;
   point.bits_per_byte = number_at(*found, "bits_per_byte");
+  const auto recall = found->find("recall");
+  if (recall != found->end() && recall->is_object()) point.recall_accuracy = number_at(*recall, "accuracy");
   return point;
 }
 
+// Returns the configuration of the run that init.from names, or nothing where it is not there any more.
+std::optional<RunConfig> origin_of(const RunConfig& config) {
+  if (!config.init.from) return std::nullopt;
+  const std::filesystem::path given = *config.init.from;
+  for (const std::filesystem::path& folder : {given, given.parent_path().parent_path()}) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(folder / "config.yaml", ignored)) continue;
+    if (std::filesystem::exists(folder / "manifest.json", ignored)) continue;  // a checkpoint, in the folder of its run
+    try {
+      return read_run_file(folder / "config.yaml").config;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::vector<RunConfig> origins_of(const RunConfig& config) {
+  constexpr size_t kDeepest = 8;
+  std::vector<RunConfig> origins;
+  for (const RunConfig* of = &config; origins.size() < kDeepest; of = &origins.back()) {
+    std::optional<RunConfig> origin = origin_of(*of);
+    if (!origin || origin->run.seed != config.run.seed) break;
+    origins.push_back(std::move(*origin));
+  }
+  return origins;
+}
 
 RunConfig compared_config(const std::filesystem::path& run_directory) {
   std::error_code ignored;
@@ -55,6 +85,7 @@ ComparedRun open_compared_run(const std::filesystem::path& run_directory, const 
   ComparedRun run;
   run.path = run_directory.string();
   run.config = compared_config(run_directory);
+  run.origins = origins_of(run.config);
   const std::vector<int64_t> steps = checkpoint_steps(run_directory / "checkpoints");
   if (!steps.empty()) run.newest_checkpoint = steps.front();
   add_metrics(run, read_metric_columns(run_directory / "metrics.jsonl"), split);

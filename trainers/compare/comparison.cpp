@@ -5,6 +5,8 @@
 #include <numbers>
 #include <set>
 
+#include "core/check.h"
+
 namespace quire {
 
 namespace {
@@ -14,7 +16,8 @@ CompareMetric metric_where(const std::vector<ComparedRun>& runs, const Has& has_
   return std::all_of(runs.begin(), runs.end(), has_bits) ? CompareMetric::bits_per_byte : CompareMetric::nats_per_token;
 }
 
-GroupFigures figures_of(const RunGroup& group, const std::vector<ComparedRun>& runs) {
+GroupFigures figures_of(const RunGroup& group, const Comparison& comparison) {
+  const std::vector<ComparedRun>& runs = comparison.runs;
   std::vector<double> bits, perplexities, losses;
   for (const size_t number : group.runs) {
     const StoredEvaluation& evaluation = runs[number].evaluation;
@@ -23,7 +26,52 @@ GroupFigures figures_of(const RunGroup& group, const std::vector<ComparedRun>& r
     perplexities.push_back(std::exp(losses.back()));
   }
   if (bits.size() < losses.size()) bits.clear();
-  return {spread_of(bits), spread_of(perplexities), spread_of(losses)};
+  GroupFigures figures{spread_of(bits), spread_of(perplexities), spread_of(losses), {}};
+  for (const DocumentMetric& metric : comparison.metrics) {
+    std::vector<double> values;
+    for (const size_t number : group.runs) {
+      if (const auto value = metric.of(runs[number].evaluation)) values.push_back(*value);
+    }
+    figures.of_metrics.push_back(spread_of(values));
+  }
+  return figures;
+}
+
+size_t group_of(const Comparison& comparison, size_t run) {
+  const auto found = std::find_if(comparison.groups.begin(), comparison.groups.end(), [&](const RunGroup& group) {
+    return std::find(group.runs.begin(), group.runs.end(), run) != group.runs.end();
+  });
+  return static_cast<size_t>(found - comparison.groups.begin());
+}
+
+std::vector<DocumentMetric> metrics_of(const Comparison& comparison, const std::vector<DocumentMetric>& chosen) {
+  if (chosen.empty()) {
+    const bool bits = comparison.metric == CompareMetric::bits_per_byte;
+    return {{bits ? DocumentMetric::Kind::bits_per_byte : DocumentMetric::Kind::nats_per_token, 0}};
+  }
+  for (const DocumentMetric& metric : chosen) {
+    for (const ComparedRun& run : comparison.runs) {
+      if (metric.is_in(run.evaluation)) continue;
+      fail(ErrorKind::config, "{}: its evaluation has no {}; leave this metric out", run.path, metric.name());
+    }
+  }
+  return chosen;
+}
+
+// Adds the differences of a group from the baseline, and from the groups that it is compared with besides.
+void add_differences(Comparison& comparison, size_t group, const std::vector<std::pair<size_t, size_t>>& besides) {
+  std::vector<size_t> others;
+  if (group != comparison.baseline) others.push_back(comparison.baseline);
+  for (const auto& [run, beside] : besides) {
+    const size_t other = group_of(comparison, beside);
+    if (group_of(comparison, run) != group || other == group) continue;
+    if (std::find(others.begin(), others.end(), other) == others.end()) others.push_back(other);
+  }
+  for (const size_t other : others) {
+    for (size_t metric = 0; metric < comparison.metrics.size(); ++metric) {
+      comparison.differences.push_back(group_difference(comparison, group, other, metric));
+    }
+  }
 }
 
 // Returns the bounds of rows: from 256 on powers of two, and everything before as one row, in longer documents.
@@ -87,15 +135,13 @@ const char* shown_name(CompareMetric metric) {
   return metric == CompareMetric::bits_per_byte ? "bits per byte" : "nats per token";
 }
 
-Comparison compare_runs(std::vector<ComparedRun> runs, const std::string& split, size_t baseline) {
+Comparison compare_runs(std::vector<ComparedRun> runs, const std::string& split, size_t baseline,
+                        const ComparisonChoices& choices) {
   Comparison comparison;
   comparison.split = split;
   comparison.runs = std::move(runs);
   comparison.groups = group_runs(comparison.runs);
-  for (size_t group = 0; group < comparison.groups.size(); ++group) {
-    const std::vector<size_t>& numbers = comparison.groups[group].runs;
-    if (std::find(numbers.begin(), numbers.end(), baseline) != numbers.end()) comparison.baseline = group;
-  }
+  comparison.baseline = group_of(comparison, baseline);
   const std::vector<ComparedRun>& all = comparison.runs;
   comparison.metric = metric_where(all, [](const ComparedRun& run) { return run.evaluation.has_text; });
   comparison.position_metric =
@@ -104,9 +150,10 @@ Comparison compare_runs(std::vector<ComparedRun> runs, const std::string& split,
     return std::all_of(run.curve.begin(), run.curve.end(),
                        [](const CurvePoint& point) { return point.bits_per_byte.has_value(); });
   });
-  for (const RunGroup& group : comparison.groups) comparison.figures.push_back(figures_of(group, all));
+  comparison.metrics = metrics_of(comparison, choices.metrics);
+  for (const RunGroup& group : comparison.groups) comparison.figures.push_back(figures_of(group, comparison));
   for (size_t group = 0; group < comparison.groups.size(); ++group) {
-    if (group != comparison.baseline) comparison.differences.push_back(group_difference(comparison, group));
+    add_differences(comparison, group, choices.besides);
   }
   add_positions(comparison);
   comparison.equal_time = equal_budget(comparison, &ComparedRun::final_seconds, &CurvePoint::seconds);

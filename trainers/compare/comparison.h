@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trainers/compare/document_metric.h"
 #include "trainers/compare/paired_difference.h"
 #include "trainers/compare/run_groups.h"
 
@@ -23,12 +24,15 @@ int64_t size_of(CompareMetric metric, int64_t tokens, int64_t bytes);
 struct GroupFigures {
   std::optional<Spread> bits_per_byte;  // nothing where a run has none
   std::optional<Spread> token_perplexity;
-  std::optional<Spread> loss;  // nats per token
+  std::optional<Spread> loss;                     // nats per token
+  std::vector<std::optional<Spread>> of_metrics;  // of Comparison::metrics
 };
 
-// A group less the baseline.
+// A group less another, as a rule the baseline.
 struct GroupDifference {
   size_t group = 0;
+  size_t baseline = 0;
+  size_t metric = 0;           // number in Comparison::metrics
   int64_t documents = 0;       // that all runs of both have read
   std::vector<int64_t> seeds;  // of the group's runs that count
   bool paired_seeds = false;   // only runs with the same seeds in both count
@@ -60,8 +64,9 @@ struct Comparison {
   std::string split;
   std::vector<ComparedRun> runs;
   std::vector<RunGroup> groups;
-  size_t baseline = 0;  // number of a group
-  CompareMetric metric = CompareMetric::bits_per_byte;
+  size_t baseline = 0;                                  // number of a group
+  CompareMetric metric = CompareMetric::bits_per_byte;  // of whole evaluations
+  std::vector<DocumentMetric> metrics;                  // of differences
   std::vector<GroupFigures> figures;
   std::vector<GroupDifference> differences;
   CompareMetric position_metric = CompareMetric::bits_per_byte;
@@ -73,11 +78,17 @@ struct Comparison {
   std::vector<std::string> warnings;
 };
 
-// `baseline` is the number of a run.
-Comparison compare_runs(std::vector<ComparedRun> runs, const std::string& split, size_t baseline);
+struct ComparisonChoices {
+  std::vector<DocumentMetric> metrics = {};             // none: bits per byte where every run has them, else nats
+  std::vector<std::pair<size_t, size_t>> besides = {};  // the group of run .first is compared with that of .second, too
+};
+
+// `baseline` is the number of a run. Throws Error(config) that names a run without one of the metrics.
+Comparison compare_runs(std::vector<ComparedRun> runs, const std::string& split, size_t baseline,
+                        const ComparisonChoices& choices = {});
 
 // The parts of it, for a comparison that has what comes before them.
-GroupDifference group_difference(const Comparison& comparison, size_t group);
+GroupDifference group_difference(const Comparison& comparison, size_t group, size_t baseline_group, size_t metric);
 // `used` is the run's member and `at` the point's member that have the same unit.
 EqualBudget equal_budget(const Comparison& comparison, std::optional<double> ComparedRun::*used,
                          double CurvePoint::*at);

@@ -53,7 +53,9 @@ EqualBudget equal_budget(const Comparison& comparison, std::optional<double> Com
   if (!result.budget) {
     const auto lacks = std::find_if(comparison.runs.begin(), comparison.runs.end(),
                                     [&](const ComparedRun& run) { return !(run.*used) || run.curve.empty(); });
-    result.without = fmt::format("{} has not evaluated split {} while training", lacks->path, comparison.split);
+    result.without = lacks->curve.empty()
+                         ? fmt::format("{} has not evaluated split {} while training", lacks->path, comparison.split)
+                         : fmt::format("{} was kept without its training time", lacks->path);
     return result;
   }
   for (const RunGroup& group : comparison.groups) {

@@ -24,7 +24,8 @@ std::vector<DocumentKey> keys_of(const StoredEvaluation& evaluation) {
 // Reads the figures of the documents that all runs have read alike, in the order of the first run.
 class SharedDocuments {
  public:
-  SharedDocuments(const std::vector<const StoredEvaluation*>& evaluations, CompareMetric metric) : metric_(metric) {
+  SharedDocuments(const std::vector<const StoredEvaluation*>& evaluations, const DocumentMetric& metric)
+      : metric_(metric) {
     for (const StoredEvaluation* evaluation : evaluations) {
       const std::vector<DocumentKey> keys = keys_of(*evaluation);
       std::map<DocumentKey, const StoredDocument*>& by_key = tables_.emplace_back();
@@ -40,8 +41,7 @@ class SharedDocuments {
   std::vector<double> figures(size_t number) const {
     std::vector<double> values;
     for (const DocumentKey& key : shared_) {
-      const StoredDocument& document = *tables_[number].at(key);
-      values.push_back(figure_of(metric_, document.nll, document.tokens, document.bytes));
+      values.push_back(*metric_.of(*tables_[number].at(key)));
     }
     return values;
   }
@@ -49,16 +49,15 @@ class SharedDocuments {
  private:
   bool is_shared(const DocumentKey& key) const {
     const StoredDocument& first = *tables_.front().at(key);
-    const int64_t size = size_of(metric_, first.tokens, first.bytes);
+    const int64_t size = metric_.size_of(first);
     if (size == 0) return false;
     return std::all_of(tables_.begin(), tables_.end(), [&](const auto& by_key) {
       const auto found = by_key.find(key);
-      return found != by_key.end() && size_of(metric_, found->second->tokens, found->second->bytes) == size &&
-             found->second->bytes == first.bytes;
+      return found != by_key.end() && metric_.size_of(*found->second) == size && found->second->bytes == first.bytes;
     });
   }
 
-  CompareMetric metric_;
+  DocumentMetric metric_;
   std::vector<std::map<DocumentKey, const StoredDocument*>> tables_;
   std::vector<DocumentKey> shared_;
 };
@@ -91,11 +90,13 @@ CountedRuns counted_runs(const RunGroup& variant, const RunGroup& baseline, cons
 
 }  // namespace
 
-GroupDifference group_difference(const Comparison& comparison, size_t group) {
+GroupDifference group_difference(const Comparison& comparison, size_t group, size_t baseline_group, size_t metric) {
   const std::vector<ComparedRun>& runs = comparison.runs;
-  const CountedRuns counted = counted_runs(comparison.groups[group], comparison.groups[comparison.baseline], runs);
+  const CountedRuns counted = counted_runs(comparison.groups[group], comparison.groups[baseline_group], runs);
   GroupDifference result;
   result.group = group;
+  result.baseline = baseline_group;
+  result.metric = metric;
   result.paired_seeds = counted.paired;
   std::vector<const StoredEvaluation*> evaluations;
   for (const size_t number : counted.variant) {
@@ -108,11 +109,11 @@ GroupDifference group_difference(const Comparison& comparison, size_t group) {
                        [&](const StoredEvaluation* one) { return one->*field != evaluations.front()->*field; });
   };
   const bool other_tokens = differs(&StoredEvaluation::tokenizer);
-  if (other_tokens && comparison.metric == CompareMetric::nats_per_token) {
-    result.without_difference = "the tokenizers differ, and there are no bits per byte";
+  if (other_tokens && comparison.metrics[metric].kind != DocumentMetric::Kind::bits_per_byte) {
+    result.without_difference = "the tokenizers differ, and this is a figure of tokens";
     return result;
   }
-  const SharedDocuments shared(evaluations, comparison.metric);
+  const SharedDocuments shared(evaluations, comparison.metrics[metric]);
   result.documents = static_cast<int64_t>(shared.size());
   // A corpus that was prepared again, as for another tokenizer, has the same text where all documents agree.
   const bool all_agree = std::all_of(evaluations.begin(), evaluations.end(), [&](const StoredEvaluation* one) {

@@ -27,7 +27,7 @@ CompareJson run_json(const ComparedRun& run, const std::string& group) {
           {"seed", run.seed()},
           {"step", evaluation.trained.step},
           {"steps", run.config.schedule.steps},
-          {"tokens_read", evaluation.trained.tokens},
+          {"tokens_read", or_null(evaluation.trained.tokens)},
           {"train_seconds", or_null(evaluation.trained.seconds)},
           {"evaluated_now", run.evaluated_now},
           {"weights", evaluation.weights},
@@ -45,7 +45,8 @@ CompareJson run_json(const ComparedRun& run, const std::string& group) {
 
 CompareJson difference_json(const Comparison& comparison, const GroupDifference& of) {
   CompareJson json{{"group", comparison.groups[of.group].letter},
-                   {"baseline", comparison.groups[comparison.baseline].letter},
+                   {"baseline", comparison.groups[of.baseline].letter},
+                   {"metric", comparison.metrics[of.metric].name()},
                    {"documents", of.documents},
                    {"seeds", of.seeds},
                    {"paired_seeds", of.paired_seeds},
@@ -79,12 +80,17 @@ CompareJson groups_json(const Comparison& comparison) {
   CompareJson groups = CompareJson::array();
   for (size_t i = 0; i < comparison.groups.size(); ++i) {
     const RunGroup& group = comparison.groups[i];
+    CompareJson metrics = CompareJson::object();
+    for (size_t metric = 0; metric < comparison.metrics.size(); ++metric) {
+      metrics[comparison.metrics[metric].name()] = spread_json(comparison.figures[i].of_metrics[metric]);
+    }
     groups.push_back({{"group", group.letter},
                       {"name", group.name},
                       {"seeds", seeds_of(group, comparison.runs)},
                       {"bits_per_byte", spread_json(comparison.figures[i].bits_per_byte)},
                       {"token_perplexity", spread_json(comparison.figures[i].token_perplexity)},
-                      {"loss", spread_json(comparison.figures[i].loss)}});
+                      {"loss", spread_json(comparison.figures[i].loss)},
+                      {"metrics", metrics}});
   }
   return groups;
 }

@@ -43,8 +43,9 @@ void warn_of_tokens_read(const Comparison& comparison, std::vector<std::string>&
       std::minmax_element(comparison.runs.begin(), comparison.runs.end(), [](const auto& one, const auto& other) {
         return one.evaluation.trained.tokens < other.evaluation.trained.tokens;
       });
-  const int64_t fewer = low->evaluation.trained.tokens;
-  const int64_t more = high->evaluation.trained.tokens;
+  if (!low->evaluation.trained.tokens) return;
+  const int64_t fewer = *low->evaluation.trained.tokens;
+  const int64_t more = *high->evaluation.trained.tokens;
   if (static_cast<double>(more) <= kNearlyEqual * static_cast<double>(fewer)) return;
   warnings.push_back(fmt::format("the numbers of tokens trained on differ: from {} ({}) to {} ({})", fewer, low->path,
                                  more, high->path));
@@ -82,6 +83,7 @@ void warn_of_seeds(const Comparison& comparison, std::vector<std::string>& warni
   const RunGroup& baseline = comparison.groups[comparison.baseline];
   std::vector<std::string> unpaired;
   for (const GroupDifference& difference : comparison.differences) {
+    if (difference.baseline != comparison.baseline || difference.metric != 0) continue;
     const RunGroup& group = comparison.groups[difference.group];
     if (!difference.paired_seeds) {
       unpaired.push_back(named(group));

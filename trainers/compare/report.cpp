@@ -22,13 +22,19 @@ std::string spread_text(const std::optional<Spread>& spread) {
   return spread->deviation ? fmt::format("{} ± {}", mean, number_text(*spread->deviation)) : mean;
 }
 
-std::string group_text(const Comparison& comparison, size_t group) {
+std::string title_of(const DocumentMetric& metric) {
+  if (metric.begin > 0 || metric.kind == DocumentMetric::Kind::recall_accuracy) return metric.name();
+  return metric.kind == DocumentMetric::Kind::bits_per_byte ? "Bits per byte" : "Nats per token";
+}
+
+std::string group_text(const Comparison& comparison, size_t group, ReportNames names) {
   constexpr size_t kMaxName = 16;
   const RunGroup& of = comparison.groups[group];
+  if (names == ReportNames::full) return of.name;
   return of.letter + " " + (of.name.size() > kMaxName ? of.name.substr(0, kMaxName - 2) + ".." : of.name);
 }
 
-ReportSection group_section(const Comparison& comparison) {
+ReportSection group_section(const Comparison& comparison, ReportNames names) {
   ReportSection section{"Final figures",
                         fmt::format("Split {}: mean and standard deviation over the runs of a group, whose "
                                     "configurations differ in the seed alone.",
@@ -37,56 +43,90 @@ ReportSection group_section(const Comparison& comparison) {
                         {},
                         {},
                         {}};
+  const auto is_shown = [](const DocumentMetric& metric) {
+    return metric.begin == 0 && metric.kind != DocumentMetric::Kind::recall_accuracy;
+  };
+  for (const DocumentMetric& metric : comparison.metrics) {
+    if (!is_shown(metric)) section.columns.push_back({metric.name()});
+  }
   for (size_t i = 0; i < comparison.groups.size(); ++i) {
     const GroupFigures& figures = comparison.figures[i];
-    section.rows.push_back({group_text(comparison, i), fmt::format("{}", comparison.groups[i].runs.size()),
-                            spread_text(figures.bits_per_byte), spread_text(figures.token_perplexity),
-                            spread_text(figures.loss)});
+    std::vector<std::string>& row = section.rows.emplace_back();
+    row = {group_text(comparison, i, names), fmt::format("{}", comparison.groups[i].runs.size()),
+           spread_text(figures.bits_per_byte), spread_text(figures.token_perplexity), spread_text(figures.loss)};
+    for (size_t metric = 0; metric < comparison.metrics.size(); ++metric) {
+      if (!is_shown(comparison.metrics[metric])) row.push_back(spread_text(figures.of_metrics[metric]));
+    }
   }
   return section;
 }
 
-ReportSection difference_section(const Comparison& comparison) {
-  ReportSection section{
-      fmt::format("Difference from {}", group_text(comparison, comparison.baseline)),
-      fmt::format("{}, document by document: mean over documents of the mean over seeds; 95 % bootstrap interval that "
-                  "resamples documents and seeds.",
-                  comparison.metric == CompareMetric::bits_per_byte ? "Bits per byte" : "Nats per token"),
-      {{"group", true}, {"difference"}, {"percent"}, {"95 % interval"}, {"documents"}, {"seeds"}},
-      {},
-      {},
-      {}};
+// Returns the difference, percent, interval, numbers of documents and seeds, and the reason for what is missing.
+std::vector<std::string> difference_cells(const GroupDifference& of) {
+  std::vector<std::string> cells{kNone, kNone, kNone, fmt::format("{}", of.documents),
+                                 fmt::format("{}", of.seeds.size())};
+  if (!of.difference) return cells;
+  cells[0] = fmt::format("{:+.4f}", of.difference->mean);
+  if (of.difference->percent) cells[1] = fmt::format("{:+.1f} %", *of.difference->percent);
+  if (const auto interval = of.difference->interval) {
+    cells[2] = fmt::format("{:+.4f} to {:+.4f}", interval->low, interval->high);
+  }
+  return cells;
+}
+
+std::vector<std::string> by_seed_texts(const GroupDifference& of, ReportNames names) {
+  std::vector<std::string> texts;
+  if (!of.difference) return texts;
+  for (size_t i = 0; i < of.difference->by_seed.size(); ++i) {
+    texts.push_back(fmt::format("{:+.4f}", of.difference->by_seed[i]));
+    if (names == ReportNames::lettered) texts.back() += fmt::format(" (seed {})", of.seeds[i]);
+  }
+  return texts;
+}
+
+ReportSection difference_section(const Comparison& comparison, ReportNames names) {
+  const bool several = comparison.metrics.size() > 1;
+  ReportSection section{fmt::format("Difference from {}", group_text(comparison, comparison.baseline, names)),
+                        fmt::format("{}ocument by document: mean over documents of the mean over seeds; 95 % bootstrap "
+                                    "interval that resamples documents and seeds.",
+                                    several ? "D" : title_of(comparison.metrics.front()) + ", d"),
+                        {{"group", true}},
+                        {},
+                        {},
+                        {}};
+  if (several) section.columns.push_back({"metric", true});
+  for (const char* title : {"difference", "percent", "95 % interval", "documents", "seeds"}) {
+    section.columns.push_back({title});
+  }
+  if (names == ReportNames::full) section.columns.push_back({"by seed"});
   for (const GroupDifference& of : comparison.differences) {
-    const std::string group = group_text(comparison, of.group);
-    std::vector<std::string> row{
-        group, kNone, kNone, kNone, fmt::format("{}", of.documents), fmt::format("{}", of.seeds.size())};
+    std::string group = group_text(comparison, of.group, names);
+    if (of.baseline != comparison.baseline) group += ", beside " + group_text(comparison, of.baseline, names);
+    std::vector<std::string>& row = section.rows.emplace_back(std::vector<std::string>{group});
+    if (several) row.push_back(comparison.metrics[of.metric].name());
+    const std::vector<std::string> cells = difference_cells(of);
+    row.insert(row.end(), cells.begin(), cells.end());
     section.ranges.emplace_back();
-    const std::string& reason = of.difference ? of.without_interval : of.without_difference;
     if (of.difference) {
-      const PairedDifference& difference = *of.difference;
-      row[1] = fmt::format("{:+.4f}", difference.mean);
-      if (difference.percent) row[2] = fmt::format("{:+.1f} %", *difference.percent);
-      if (const auto interval = difference.interval) {
-        row[3] = fmt::format("{:+.4f} to {:+.4f}", interval->low, interval->high);
-      }
-      std::vector<std::string> by_seed;
-      for (size_t i = 0; i < difference.by_seed.size(); ++i) {
-        by_seed.push_back(fmt::format("{:+.4f} (seed {})", difference.by_seed[i], of.seeds[i]));
-      }
-      const Interval ends = difference.interval.value_or(Interval{difference.mean, difference.mean});
-      section.ranges.back() = ReportRange{ends.low, difference.mean, ends.high};
-      if (by_seed.size() > 1) section.remarks.push_back(fmt::format("{}: {}.", group, fmt::join(by_seed, ", ")));
+      const Interval ends = of.difference->interval.value_or(Interval{of.difference->mean, of.difference->mean});
+      section.ranges.back() = ReportRange{ends.low, of.difference->mean, ends.high};
     }
-    if (!reason.empty()) {
-      section.remarks.push_back(
-          fmt::format("{}: no {}: {}.", group, of.difference ? "interval" : "difference", reason));
+    const std::string of_metric = several ? fmt::format("{}, {}", group, comparison.metrics[of.metric].name()) : group;
+    const std::vector<std::string> by_seed = by_seed_texts(of, names);
+    if (names == ReportNames::full) {
+      row.push_back(fmt::format("{}", fmt::join(by_seed, ", ")));
+    } else if (by_seed.size() > 1) {
+      section.remarks.push_back(fmt::format("{}: {}.", of_metric, fmt::join(by_seed, ", ")));
     }
-    section.rows.push_back(std::move(row));
+    const std::string& reason = of.difference ? of.without_interval : of.without_difference;
+    if (reason.empty()) continue;
+    section.remarks.push_back(
+        fmt::format("{}: no {}: {}.", of_metric, of.difference ? "interval" : "difference", reason));
   }
   return section;
 }
 
-ReportSection position_section(const Comparison& comparison) {
+ReportSection position_section(const Comparison& comparison, ReportNames names) {
   ReportSection section{
       "By position in the document",
       fmt::format("{} of the targets at these positions, mean over the runs of a group.",
@@ -95,7 +135,7 @@ ReportSection position_section(const Comparison& comparison) {
       {},
       {},
       {}};
-  for (size_t i = 0; i < comparison.groups.size(); ++i) section.columns.push_back({group_text(comparison, i)});
+  for (size_t i = 0; i < comparison.groups.size(); ++i) section.columns.push_back({group_text(comparison, i, names)});
   for (const PositionRow& row : comparison.positions) {
     std::vector<std::string>& cells = section.rows.emplace_back();
     cells.push_back(fmt::format("{}..{}", row.begin, row.end - 1));
@@ -104,7 +144,7 @@ ReportSection position_section(const Comparison& comparison) {
   return section;
 }
 
-ReportSection budget_section(const Comparison& comparison) {
+ReportSection budget_section(const Comparison& comparison, ReportNames names) {
   const auto budget = [](const EqualBudget& equal, const char* unit, const char* format) {
     return equal.budget ? fmt::format(fmt::runtime(format), *equal.budget) + unit : kNone;
   };
@@ -121,7 +161,7 @@ ReportSection budget_section(const Comparison& comparison) {
       {}};
   for (size_t i = 0; i < comparison.groups.size(); ++i) {
     std::vector<std::string>& row = section.rows.emplace_back();
-    row.push_back(group_text(comparison, i));
+    row.push_back(group_text(comparison, i, names));
     for (const EqualBudget* equal : {&comparison.equal_time, &comparison.equal_tokens}) {
       const bool any = i < equal->groups.size() && equal->groups[i].figure.has_value();
       if (!any && equal->budget) {
@@ -136,9 +176,11 @@ ReportSection budget_section(const Comparison& comparison) {
   return section;
 }
 
-ReportSection configuration_section(const Comparison& comparison) {
+ReportSection configuration_section(const Comparison& comparison, ReportNames names) {
   ReportSection section{"What differs between the configurations", "", {{"key", true}}, {}, {}, {}};
-  for (const RunGroup& group : comparison.groups) section.columns.push_back({group.letter, true});
+  for (const RunGroup& group : comparison.groups) {
+    section.columns.push_back({names == ReportNames::full ? group.name : group.letter, true});
+  }
   for (const DifferingKey& key : comparison.configuration) {
     std::vector<std::string>& row = section.rows.emplace_back();
     row.push_back(key.key);
@@ -149,11 +191,14 @@ ReportSection configuration_section(const Comparison& comparison) {
 
 }  // namespace
 
-std::vector<ReportSection> figure_sections(const Comparison& comparison) {
-  std::vector<ReportSection> sections{group_section(comparison)};
-  if (!comparison.differences.empty()) sections.push_back(difference_section(comparison));
-  if (!comparison.positions.empty()) sections.push_back(position_section(comparison));
-  if (comparison.groups.size() > 1) sections.push_back(budget_section(comparison));
+std::vector<ReportSection> figure_sections(const Comparison& comparison, ReportNames names) {
+  std::vector<ReportSection> sections{group_section(comparison, names)};
+  if (!comparison.differences.empty()) sections.push_back(difference_section(comparison, names));
+  if (!comparison.positions.empty()) sections.push_back(position_section(comparison, names));
+  const bool has_budget = comparison.equal_time.budget || comparison.equal_tokens.budget;
+  if (comparison.groups.size() > 1 && (has_budget || names == ReportNames::lettered)) {
+    sections.push_back(budget_section(comparison, names));
+  }
   return sections;
 }
 
@@ -169,7 +214,7 @@ ReportSection run_section(const Comparison& comparison) {
       section.rows.push_back({group.letter, run.path,
                               number_text(bits ? *evaluation.bits_per_byte() : evaluation.loss()),
                               fmt::format("{}", run.seed()), fmt::format("{}", evaluation.trained.step),
-                              fmt::format("{}", evaluation.trained.tokens)});
+                              evaluation.trained.tokens ? fmt::format("{}", *evaluation.trained.tokens) : kNone});
       if (!run.evaluated_now) continue;
       section.remarks.push_back(
           fmt::format("{} had stored no evaluation of split {}, so it was evaluated now.", run.path, comparison.split));
@@ -178,12 +223,12 @@ ReportSection run_section(const Comparison& comparison) {
   return section;
 }
 
-Report report_of(const Comparison& comparison) {
+Report report_of(const Comparison& comparison, ReportNames names) {
   const size_t groups = comparison.groups.size();
   const std::string of = groups == 1 ? "one configuration" : fmt::format("{} configurations", groups);
   Report report{fmt::format("{} runs of {}, split {}", comparison.runs.size(), of, comparison.split),
-                comparison.warnings, figure_sections(comparison)};
-  if (!comparison.configuration.empty()) report.sections.push_back(configuration_section(comparison));
+                comparison.warnings, figure_sections(comparison, names)};
+  if (!comparison.configuration.empty()) report.sections.push_back(configuration_section(comparison, names));
   report.sections.push_back(run_section(comparison));
   return report;
 }

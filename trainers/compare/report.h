@@ -1,4 +1,4 @@
-// A comparison as tables of text, for a terminal and for a page.
+// A comparison as tables of text, for a terminal, for a page and for Markdown.
 #pragma once
 
 #include <optional>
@@ -38,13 +38,21 @@ struct Report {
   std::vector<ReportSection> sections;
 };
 
-Report report_of(const Comparison& comparison);
+enum class ReportNames {
+  lettered,  // "A window", where long names are cut and columns are narrow
+  full,      // "window", where columns may be wide
+};
+
+Report report_of(const Comparison& comparison, ReportNames names = ReportNames::lettered);
 // Parts of it: figures of groups, and the evaluations that they come from.
-std::vector<ReportSection> figure_sections(const Comparison& comparison);
+std::vector<ReportSection> figure_sections(const Comparison& comparison, ReportNames names = ReportNames::lettered);
 ReportSection run_section(const Comparison& comparison);
 
 // Lines of at most 80 columns, as far as words allow: a table that is wider becomes a paragraph for each row.
 std::string to_text(const Report& report);
+
+// Headings and tables for a page in Markdown.
+std::string to_markdown(const Report& report);
 
 // One page without scripts and without anything from elsewhere. It begins with kReportMark.
 std::string to_html(const Report& report);

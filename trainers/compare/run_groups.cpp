@@ -7,8 +7,7 @@
 #include <map>
 #include <set>
 
-#include "core/error.h"
-#include "trainers/run/resume_check.h"
+#include "core/check.h"
 
 namespace quire {
 
@@ -39,36 +38,14 @@ Settings settings_of(const ComparedRun& run) {
   return settings;
 }
 
-// Returns the configuration of the run that init.from names, or nothing where it is not there any more.
-std::optional<RunConfig> origin_of(const RunConfig& config) {
-  if (!config.init.from) return std::nullopt;
-  const std::filesystem::path given = *config.init.from;
-  for (const std::filesystem::path& folder : {given, given.parent_path().parent_path()}) {
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(folder / "config.yaml", ignored)) continue;
-    if (std::filesystem::exists(folder / "manifest.json", ignored)) continue;  // a checkpoint, in the folder of its run
-    try {
-      return read_run_file(folder / "config.yaml").config;
-    } catch (const Error&) {
-      return std::nullopt;
-    }
-  }
-  return std::nullopt;
-}
-
 // Runs that begin with the weights of runs of their own seed differ in the seed alone when those do: in the place of
 // the path stand the settings of the origin.
-void replace_origin(Settings& settings, RunConfig config) {
-  constexpr int kDeepest = 8;
-  const int64_t seed = config.run.seed;
-  for (int depth = 0; depth < kDeepest; ++depth) {
-    const std::optional<RunConfig> origin = origin_of(config);
-    if (!origin || origin->run.seed != seed) return;
+void replace_origin(Settings& settings, const std::vector<RunConfig>& origins) {
+  for (const RunConfig& origin : origins) {
     std::erase_if(settings, [](const auto& setting) { return setting.first == "init.from"; });
-    for (auto& [key, value] : settings_of(*origin)) {
+    for (auto& [key, value] : settings_of(origin)) {
       settings.emplace_back(key == "init.from" ? key : "init.from: " + key, value);
     }
-    config = *origin;
   }
 }
 
@@ -102,9 +79,10 @@ std::string common_name(const RunGroup& group, const std::vector<ComparedRun>& r
   return name;
 }
 
-// Gives every group a name of its own: the first of run.name, the common part of its folders' names, and the path of
-// its first run that names each group differently.
+// Gives every group a name of its own: the first of its variant in a sweep, run.name, the common part of its folders'
+// names, and the path of its first run that names each group differently.
 void name_groups(std::vector<RunGroup>& groups, const std::vector<ComparedRun>& runs) {
+  const auto variant = [&](const RunGroup& group) { return runs[group.runs.front()].variant; };
   const auto run_name = [&](const RunGroup& group) {
     const std::string name = runs[group.runs.front()].config.run.name;
     const bool shared = std::all_of(group.runs.begin(), group.runs.end(),
@@ -113,25 +91,49 @@ void name_groups(std::vector<RunGroup>& groups, const std::vector<ComparedRun>& 
   };
   const auto folders = [&](const RunGroup& group) { return common_name(group, runs); };
   const auto path = [&](const RunGroup& group) { return runs[group.runs.front()].path; };
-  const std::array<std::function<std::string(const RunGroup&)>, 3> ways{run_name, folders, path};
+  const std::array<std::function<std::string(const RunGroup&)>, 4> ways{variant, run_name, folders, path};
   for (const auto& way : ways) {
     std::set<std::string> names;
     for (RunGroup& group : groups) {
       group.name = way(group);
       if (!group.name.empty()) names.insert(group.name);
     }
-    if (names.size() == groups.size() && (groups.size() > 1 || &way != &ways.front())) return;
+    if (names.size() == groups.size() && (groups.size() > 1 || &way != &ways[1])) return;
   }
 }
 
 }  // namespace
+
+void require_same_results(const ComparedRun& kept, const RunConfig& config, const std::vector<RunConfig>& origins) {
+  const auto all = [](const RunConfig& of, const std::vector<RunConfig>& its_origins) {
+    Settings settings = settings_of(of);
+    settings.emplace_back("data.corpus", of.data.corpus);
+    replace_origin(settings, its_origins);
+    for (const RunConfig& origin : its_origins) settings.emplace_back("init.from: data.corpus", origin.data.corpus);
+    for (auto& [key, value] : settings) {
+      if (key.ends_with("corpus")) value = std::filesystem::path(value).filename().string();
+    }
+    std::stable_sort(settings.begin(), settings.end());
+    return settings;
+  };
+  const Settings before = all(kept.config, kept.origins);
+  const Settings now = all(config, origins);
+  const auto [of_kept, of_now] = std::mismatch(before.begin(), before.end(), now.begin(), now.end());
+  if (of_kept == before.end() && of_now == now.end()) return;
+  const std::string& key = of_kept == before.end() ? of_now->first : of_kept->first;
+  const auto shown = [&](const Settings& settings, Settings::const_iterator at) {
+    return at != settings.end() && at->first == key ? at->second : "absent";
+  };
+  fail(ErrorKind::config, "{}: was trained with other settings than those of now: {} is {} there and {} now", kept.path,
+       key, shown(before, of_kept), shown(now, of_now));
+}
 
 std::vector<RunGroup> group_runs(const std::vector<ComparedRun>& runs) {
   std::vector<RunGroup> groups;
   std::map<Settings, size_t> found;
   for (size_t number = 0; number < runs.size(); ++number) {
     Settings settings = settings_of(runs[number]);
-    replace_origin(settings, runs[number].config);
+    replace_origin(settings, runs[number].origins);
     const auto [place, is_new] = found.emplace(std::move(settings), groups.size());
     if (is_new) groups.push_back({letter_of(groups.size()), "", {}});
     groups[place->second].runs.push_back(number);

@@ -35,6 +35,10 @@ OrderedJson stored_document_json(const StoredDocument& document, bool has_bytes)
   json["tokens_by_position"] = tokens;
   if (has_bytes) json["bytes_by_position"] = bytes;
   json["nll_by_position"] = nats;
+  if (document.recalled_tokens) {
+    json["recalled_tokens"] = *document.recalled_tokens;
+    json["recalled_right"] = document.recalled_right;
+  }
   return json;
 }
 
@@ -72,13 +76,19 @@ StoredDocument parse_stored_document(const OrderedJson& json, bool has_bytes) {
     if (has_bytes) bin.bytes = json_integer(json.at("bytes_by_position").at(i));
     document.by_position.push_back(bin);
   }
+  if (json.contains("recalled_tokens")) {
+    document.recalled_tokens = json_integer(json.at("recalled_tokens"));
+    document.recalled_right = json_integer(json.at("recalled_right"));
+  }
   return document;
 }
+
+}  // namespace
 
 StoredEvaluation parse_stored_evaluation(const OrderedJson& json) {
   StoredEvaluation evaluation;
   evaluation.trained.step = json_integer(json.at("step"));
-  evaluation.trained.tokens = json_integer(json.at("tokens_read"));
+  if (!json.at("tokens_read").is_null()) evaluation.trained.tokens = json_integer(json.at("tokens_read"));
   if (!json.at("train_seconds").is_null()) evaluation.trained.seconds = finite_number(json.at("train_seconds"));
   evaluation.corpus = json.at("corpus").get<std::string>();
   evaluation.tokenizer = json.at("tokenizer").get<std::string>();
@@ -96,8 +106,6 @@ StoredEvaluation parse_stored_evaluation(const OrderedJson& json) {
   if (!counts) throw OrderedJson::out_of_range::create(401, "no targets", nullptr);
   return evaluation;
 }
-
-}  // namespace
 
 int64_t StoredEvaluation::tokens() const {
   int64_t sum = 0;
@@ -157,23 +165,27 @@ StoredEvaluation stored_evaluation(const EvaluationResult& result, const RunConf
   }
   for (const DocumentResult& document : result.documents) {
     StoredDocument& copy = stored.documents.emplace_back(
-        StoredDocument{document.name, document.tokens, document.bytes, document.words, document.nll, {}});
+        StoredDocument{document.name, document.tokens, document.bytes, document.words, document.nll, {}, {}, 0});
     for (const PositionBin& bin : document.by_position) {
       const StoredBin place = bin_at(copy.by_position.size());
       QUIRE_CHECK(bin.begin == place.begin && bin.end == place.end, "stored evaluation: bin {} to {}", bin.begin,
                   bin.end);
       copy.by_position.push_back({bin.begin, bin.end, bin.tokens, bin.bytes, bin.nll.value()});
     }
+    if (!result.recall) continue;
+    copy.recalled_tokens = document.recall.tokens;
+    copy.recalled_right = document.recall.correct;
   }
   return stored;
 }
 
 std::string to_text(const StoredEvaluation& evaluation) {
   const auto seconds = evaluation.trained.seconds;
+  const auto tokens = evaluation.trained.tokens;
   OrderedJson json{{"kind", "quire evaluation"},
                    {"version", kStoredVersion},
                    {"step", evaluation.trained.step},
-                   {"tokens_read", evaluation.trained.tokens},
+                   {"tokens_read", tokens ? OrderedJson(*tokens) : OrderedJson()},
                    {"train_seconds", seconds ? OrderedJson(*seconds) : OrderedJson()},
                    {"corpus", evaluation.corpus},
                    {"tokenizer", evaluation.tokenizer},

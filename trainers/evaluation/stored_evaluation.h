@@ -30,13 +30,16 @@ struct StoredDocument {
   int64_t words = 0;
   double nll = 0;  // nats
   std::vector<StoredBin> by_position;
+  // Targets that repeat an earlier part of the document, where the corpus marks them, and those predicted right.
+  std::optional<int64_t> recalled_tokens = {};
+  int64_t recalled_right = 0;
   bool operator==(const StoredDocument&) const = default;
 };
 
 // The training that the evaluated weights have behind them.
 struct TrainedSoFar {
   int64_t step = 0;
-  int64_t tokens = 0;             // targets trained on
+  std::optional<int64_t> tokens;  // targets trained on; nothing in runs that were kept without
   std::optional<double> seconds;  // of training steps; nothing where no metrics tell
   bool operator==(const TrainedSoFar&) const = default;
 };
@@ -70,8 +73,10 @@ std::string identity_of(const Tokenizer& tokenizer);
 StoredEvaluation stored_evaluation(const EvaluationResult& result, const RunConfig& config, const Corpus& corpus,
                                    const std::string& weights, const TrainedSoFar& trained);
 
-// Returns the text of the file (configs/COMPARE.md).
+// Returns the text of the file (configs/COMPARE.md), a line.
 std::string to_text(const StoredEvaluation& evaluation);
+// Reads what to_text() wrote. Throws json::exception when it is not whole.
+StoredEvaluation parse_stored_evaluation(const nlohmann::ordered_json& json);
 // Throws Error(data) that names the file when it is not whole, or was not written by this version.
 StoredEvaluation read_stored_evaluation(const std::filesystem::path& path);
 // Returns whether the file begins as to_text() does.

@@ -119,6 +119,7 @@ void add_stored_evaluation(ReportedRun& run, const ReportRequest& request) {
   ComparedRun& compared = run.compared.emplace();
   compared.path = run.path;
   compared.config = run.config;
+  compared.origins = origins_of(run.config);
   compared.evaluation = std::move(*stored);
   const std::vector<int64_t> steps = checkpoint_steps(fs::path(run.path) / "checkpoints");
   if (!steps.empty()) compared.newest_checkpoint = steps.front();
@@ -201,7 +202,7 @@ fs::path profile_file(const fs::path& run_directory) {
   return run_directory / "profile.json";
 }
 
-std::vector<ReportedRun> read_runs(const ReportRequest& request) {
+ReportedRuns read_runs(const ReportRequest& request) {
   std::vector<ReportedRun> runs;
   for (const std::string& path : request.runs) {
     ReportedRun& run = runs.emplace_back();
@@ -209,14 +210,22 @@ std::vector<ReportedRun> read_runs(const ReportRequest& request) {
     run.config = compared_config(path);
   }
   label_runs(runs);
+  ReportedRuns read;
   Plans plans;
   for (ReportedRun& run : runs) {
-    add_stored_evaluation(run, request);
-    add_metrics_of(run, runs.size());
+    try {
+      add_stored_evaluation(run, request);
+      add_metrics_of(run, runs.size());
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::data) throw;
+      read.failures.emplace_back(error.what());
+      continue;
+    }
     add_profile(run);
     plans.add_to(run);
+    read.runs.push_back(std::move(run));
   }
-  return runs;
+  return read;
 }
 
 }  // namespace quire

@@ -68,8 +68,13 @@ struct ReportRequest {
   WhichEvaluation which = WhichEvaluation::latest;
 };
 
-// Throws Error(config) for a path that is no run directory, Error(data) for damaged metrics or evaluations.
-std::vector<ReportedRun> read_runs(const ReportRequest& request);
+struct ReportedRuns {
+  std::vector<ReportedRun> runs;      // in the order of the request, without those that are damaged
+  std::vector<std::string> failures;  // what is damaged in each of the others, with the path of the file
+};
+
+// Leaves out runs with damaged metrics or evaluations. Throws Error(config) for a path that is no run directory.
+ReportedRuns read_runs(const ReportRequest& request);
 
 // The file of a run directory with the output of quire bench --profile --json.
 std::filesystem::path profile_file(const std::filesystem::path& run_directory);

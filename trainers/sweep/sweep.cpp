@@ -43,8 +43,26 @@ void SweepConfig::check(ConfigChecker& c) const {
               fmt::format("there is no variant {} before this one", variant.from.value_or("")));
     before.push_back(variant.name);
   }
-  c.require(!baseline || std::find(before.begin(), before.end(), *baseline) != before.end(), "baseline",
-            fmt::format("there is no variant {}", baseline.value_or("")));
+  const auto is_compared = [&](const std::string& name) {
+    return std::any_of(variants.begin(), variants.end(),
+                       [&](const SweepVariant& variant) { return variant.compared && variant.name == name; });
+  };
+  for (size_t i = 0; i < variants.size(); ++i) {
+    const SweepVariant& variant = variants[i];
+    c.require(!variant.beside || (variant.compared && variant.beside != variant.name && is_compared(*variant.beside)),
+              fmt::format("variants.{}.beside", i),
+              fmt::format("there is no other compared variant {}", variant.beside.value_or("")));
+  }
+  c.require(!baseline || is_compared(*baseline), "baseline",
+            fmt::format("there is no compared variant {}", baseline.value_or("")));
+  c.require(std::any_of(variants.begin(), variants.end(), [](const SweepVariant& variant) { return variant.compared; }),
+            "variants", "none of them is compared");
+}
+
+const SweepVariant& SweepConfig::baseline_variant() const {
+  return *std::find_if(variants.begin(), variants.end(), [&](const SweepVariant& variant) {
+    return baseline ? variant.name == *baseline : variant.compared;
+  });
 }
 
 std::vector<SweepRun> runs_of(const SweepConfig& sweep, const fs::path& folder, const std::vector<std::string>& more) {

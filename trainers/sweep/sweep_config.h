@@ -13,6 +13,8 @@ struct SweepVariant {
   std::string name;
   std::optional<std::string> from;
   std::vector<std::string> set;
+  bool compared = true;
+  std::optional<std::string> beside;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -25,6 +27,8 @@ struct SweepVariant {
     v.field("set", set,
             {.help = "settings of this variant, as in [\"optimizer.lr=1e-3\"]. Relative paths "
                      "are relative to the current folder, as on the command line"});
+    v.field("compared", compared, {.help = "false: only trained, for variants that begin with its weights"});
+    v.field("beside", beside, {.help = "a compared variant that this one is compared with besides the baseline"});
   }
 };
 
@@ -34,6 +38,9 @@ struct SweepConfig {
   std::vector<SweepVariant> variants;
   std::vector<int64_t> seeds{1, 2, 3};
   std::optional<std::string> baseline;
+  std::vector<std::string> metrics;
+
+  const SweepVariant& baseline_variant() const;  // of a sweep that check() accepts
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -41,7 +48,10 @@ struct SweepConfig {
     v.field("set", set, {.help = "settings of all runs, before those of a variant"});
     v.list("variants", variants, "what is compared, in the order of training");
     v.field("seeds", seeds, {.help = "run.seed of the runs of every variant"});
-    v.field("baseline", baseline, {.help = "the variant that the others are compared with; none: the first"});
+    v.field("baseline", baseline,
+            {.help = "the variant that the others are compared with; none: the first that is compared"});
+    v.field("metrics", metrics,
+            {.help = "what they are compared by, as with --metric of quire compare; none: bits per byte"});
   }
   void check(ConfigChecker& c) const;
 };

@@ -12,7 +12,7 @@ struct Placing {
 };
 
 // A thread takes a query and head. It sorts the ages of the chosen blocks in the memory that receives their slots.
-__global__ void place_blocks_kernel(int32_t* slot, int32_t* turn, int32_t* own, int64_t queries, Placing in) {
+__global__ void place_blocks_kernel(int32_t* slot, int32_t* rotation, int32_t* own, int64_t queries, Placing in) {
   for (int64_t query = first_element(); query < queries; query += element_stride()) {
     const int64_t row = query / in.per_row;
     const int32_t* const from = in.index + query * in.top_k;
@@ -40,13 +40,13 @@ __global__ void place_blocks_kernel(int32_t* slot, int32_t* turn, int32_t* own, 
         if (in.places != nullptr) back = back <= count ? count - n : in.places[row] - n;
       }
       ages[n] = static_cast<int32_t>(place);
-      turn[query * in.top_k + n] = static_cast<int32_t>(back);
+      rotation[query * in.top_k + n] = static_cast<int32_t>(back);
     }
   }
 }
 
-void place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, const ops::BlockPlacing& in) {
-  check_place_blocks(slot, turn, own, in);
+void place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own, const ops::BlockPlacing& in) {
+  check_place_blocks(slot, rotation, own, in);
   if (in.index.numel() == 0) return;
   const int64_t top_k = in.index.dim(3);
   const int64_t queries = in.index.numel() / top_k;
@@ -59,7 +59,7 @@ void place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, con
                         top_k,
                         in.slots,
                         in.stored};
-  launch(place_blocks_kernel, blocks_for(queries), kBlock, 0, slot.data<int32_t>(), turn.data<int32_t>(),
+  launch(place_blocks_kernel, blocks_for(queries), kBlock, 0, slot.data<int32_t>(), rotation.data<int32_t>(),
          own.data<int32_t>(), queries, placing);
 }
 

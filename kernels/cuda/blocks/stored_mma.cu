@@ -78,9 +78,9 @@ __device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTi
   for (int item = static_cast<int>(threadIdx.x); item < kMmaTile * kPairs; item += kMmaThreads) {
     const int a = item / kPairs;
     const int i = item % kPairs;
-    const bool turns = i < in.pairs;
-    const int first = turns && !in.interleaved ? i : 2 * i;
-    const int second = turns && !in.interleaved ? i + in.pairs : 2 * i + 1;
+    const bool is_rotated = i < in.pairs;
+    const int first = is_rotated && !in.interleaved ? i : 2 * i;
+    const int second = is_rotated && !in.interleaved ? i + in.pairs : 2 * i + 1;
     float x = 0;
     float y = 0;
     if (tile.place[a] != no_place(in) && 2 * i < in.size) {
@@ -88,7 +88,7 @@ __device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTi
       const int64_t line = entries.line_of(in, entry);
       x = wide(in.q[line * in.size + first]);
       y = wide(in.q[line * in.size + second]);
-      if (turns) {
+      if (is_rotated) {
         const float* const angles = in.angles_of(line, entry % in.chosen);
         const float rotated = x * angles[i] - y * angles[in.pairs + i];
         y = x * angles[in.pairs + i] + y * angles[i];

@@ -13,7 +13,7 @@ struct StoredOperands {
   using A = Wide<T>;
   const T* q;
   const S *keys, *values;
-  const int32_t *slot, *turn;
+  const int32_t *slot, *rotation;
   const A* table;
   int64_t lines, slots, entries;
   int queries, heads, kv_heads, size, value_size, chosen, length, pairs;
@@ -25,7 +25,7 @@ struct StoredOperands {
         keys(in.keys.data<S>()),
         values(in.values.data<S>()),
         slot(in.slot.data<int32_t>()),
-        turn(in.turn.defined() ? in.turn.data<int32_t>() : nullptr),
+        rotation(in.rotation.defined() ? in.rotation.data<int32_t>() : nullptr),
         table(in.table.defined() ? in.table.data<A>() : nullptr),
         lines(s.rows * s.queries * s.heads),
         slots(in.keys.dim(0)),
@@ -55,7 +55,7 @@ struct StoredOperands {
   // Returns the cosines of a block's rotation, with its sines behind them; null without a table.
   __device__ const A* angles_of(int64_t line, int n) const {
     if (table == nullptr) return nullptr;
-    int64_t back = turn[line * chosen + n];
+    int64_t back = rotation[line * chosen + n];
     back = back < 0 ? 0 : (back < entries ? back : entries - 1);
     return table + back * 2 * pairs;
   }

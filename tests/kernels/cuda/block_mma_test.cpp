@@ -94,7 +94,7 @@ ops::StoredAttentionInputs stored_inputs(const Sizes& sizes, int64_t queries) {
   in.keys = normal(sizes, {kBlocks, kLength, 1, sizes.size});
   in.values = normal(sizes, {kBlocks, kLength, 1, sizes.value_size});
   in.slot = on_device(random.integers({1, queries, kHeads, kChosen}, -1, kBlocks), kCuda);
-  in.turn = on_device(random.integers({1, queries, kHeads, kChosen}, 0, 3), kCuda);
+  in.rotation = on_device(random.integers({1, queries, kHeads, kChosen}, 0, 3), kCuda);
   in.table = on_device(random.normal({3, 2, 3}, 1, 0, wide_type(sizes.dtype)), kCuda);
   in.landmarks = true;
   return in;
