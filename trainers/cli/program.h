@@ -23,10 +23,10 @@ struct Exit {
 };
 
 struct ProgramTexts {
-  std::string number;                    // of the version, as in 0.1.0
   std::function<std::string()> version;  // for --version
   std::function<std::vector<ConfigKey>()>
-      keys;  // keys of the configuration, for suggestions when an option is mistaken
+      keys;                 // keys of the configuration, for suggestions when an option is mistaken
+  std::string number = "";  // of the version, as in 0.1.0
 };
 
 // Runs the verb named on the command line and returns the exit code (core/error.h). An error is one line on stderr,

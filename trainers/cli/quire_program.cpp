@@ -51,7 +51,7 @@ int quire_main(int argc, const char* const* argv) {
   if (argc > 1 && (std::string_view(argv[1]) == "train" || std::string_view(argv[1]) == "sweep")) {
     StopSignals::of_process();
   }
-  return run_program(argc, argv, {QUIRE_VERSION, version, list_config_keys<RunConfig>}, kVerbs);
+  return run_program(argc, argv, {version, list_config_keys<RunConfig>, QUIRE_VERSION}, kVerbs);
 }
 
 }  // namespace quire
