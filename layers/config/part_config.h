@@ -6,7 +6,7 @@
 namespace quire {
 
 enum class NormKind { rms, rms_bias, layer };
-enum class NormPlacement { pre, post };
+enum class NormPlacement { pre, post, after, both };
 enum class MlpKind { swiglu, gelu, relu, none };
 enum class InitializationKind { normal, transformer_xl, fan_in };
 
@@ -17,8 +17,15 @@ struct EnumNames<NormKind> {
 };
 template <>
 struct EnumNames<NormPlacement> {
-  static constexpr auto value = std::to_array<std::pair<NormPlacement, std::string_view>>(
-      {{NormPlacement::pre, "pre"}, {NormPlacement::post, "post"}});
+  static constexpr auto value =
+      std::to_array<std::pair<NormPlacement, std::string_view>>({{NormPlacement::pre, "pre"},
+                                                                 {NormPlacement::post, "post"},
+                                                                 {NormPlacement::after, "after"},
+                                                                 {NormPlacement::both, "both"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"on the input of each sub-layer", "on the residual sum behind each sub-layer",
+       "on the output of each sub-layer, before it is added (OLMo 2)",
+       "on the input and, with another gain, on the output of each sub-layer (Gemma 3)"});
 };
 template <>
 struct EnumNames<MlpKind> {
@@ -42,7 +49,7 @@ struct LayerNormConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("kind", kind, {.help = "RMSNorm, RMSNorm with a bias (Lingle 2024) or LayerNorm"});
-    v.field("placement", placement, {.help = "on the input of each sub-layer (pre) or after its residual sum (post)"});
+    v.field("placement", placement, {.help = "where a layer is normalised"});
     v.field("eps", eps, {.help = "number that is added to the variance", .min = 0, .min_exclusive = true});
   }
 };

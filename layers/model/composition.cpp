@@ -18,6 +18,12 @@ std::span<const CompositionRule> attention_rules() {
          const AttentionConfig& attention = p.layer.attention;
          return attention.shifted_share > 0 && attention.shifted_features(p.model.width) == 0;
        }},
+      {"norm.placement", "post normalises the sum behind each sub-layer, and residual: parallel has only one; use pre",
+       [](const Place& p) {
+         return p.model.residual == Residual::parallel && p.layer.norm.placement == NormPlacement::post;
+       }},
+      {"mlp.kind", "residual: parallel adds the mixer and a feed-forward layer side by side; use one",
+       [](const Place& p) { return p.model.residual == Residual::parallel && p.layer.mlp.kind == MlpKind::none; }},
       {"position.t5.max_distance", "position.t5.max_distance must exceed half of position.t5.buckets",
        [](const Place& p) {
          const PositionConfig& position = p.layer.position;

@@ -51,6 +51,8 @@ constexpr CompositionRule kRules[] = {
      [](const Place& p) { return options(p).nearest > options(p).farthest(); }},
     {"norm.placement", "what is read of chunks is normalised together with the residual stream; use pre",
      [](const Place& p) { return p.model.norm.placement != NormPlacement::pre; }},
+    {"residual", "chunks are read between the mixer and the feed-forward layer; use sequential",
+     [](const Place& p) { return p.model.residual != Residual::sequential; }},
     {"mlp.kind", "stack.kind drt reads chunks before the feed-forward layer; use one",
      [](const Place& p) { return p.model.mlp.kind == MlpKind::none; }},
     {"layer_overrides",
