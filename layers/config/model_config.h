@@ -41,6 +41,7 @@ struct StackConfig {
 struct ModelConfig : HeadsConfig {
   int64_t width = 256;
   int64_t layers = 6;
+  std::optional<int64_t> vocabulary;
   NormConfig norm;
   Residual residual = Residual::sequential;
   MlpConfig mlp;
@@ -81,6 +82,16 @@ struct ModelConfig : HeadsConfig {
              .min = 1,
              .max = 10000,
              .meant = "num_layers n_layer n_layers num_hidden_layers depth"});
+    v.field(
+        "vocabulary", vocabulary,
+        {.help =
+             "rows of the embedding and of the projection to the vocabulary, at least the tokenizer's ids. Rows "
+             "beyond them belong to no token: they take part of the probability, but are never chosen. none: as many "
+             "as the tokenizer has ids",
+         .unit = "rows",
+         .min = 1,
+         .max = 1 << 24,
+         .meant = "vocab_size padded_vocab_size n_vocab"});
     HeadsConfig::fields(v);
     v.section("norm", norm, "normalisation");
     v.field("residual", residual, {.help = "how the two sub-layers of a block follow each other"});

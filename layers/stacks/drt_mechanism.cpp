@@ -87,7 +87,7 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const auto key_inner = static_cast<double>(key_heads(place) * model.size_of_head());
   const auto hidden = static_cast<double>(model.mlp.hidden);
   const auto positions = static_cast<double>(shape.rows * shape.subsequence);
-  const double mlp = (model.mlp.kind == MlpKind::swiglu ? 3 : 2) * e * hidden;
+  const double mlp = static_cast<double>(model.mlp.projections()) * e * hidden;
   const double encoder = 4 * e * inner + 2 * static_cast<double>(drt.positions()) * inner + mlp;
   double readers = 0;
   for (const LayerConfig& layer : upper_layers(place)) {
