@@ -31,8 +31,9 @@ QUIRE_OP(scale_heads, const Tensor& out, const Tensor& x, const Tensor& s);
 QUIRE_OP(scale_heads_backward, const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x, const Tensor& s,
          bool accumulate);
 
-// gelu: the tanh form of Hendrycks and Gimpel 2016; silu: x sigmoid(x).
-enum class Activation { relu, gelu, silu };
+// gelu: the tanh form of Hendrycks and Gimpel 2016; silu: x sigmoid(x); gelu_erf: x times the normal distribution, of
+// which gelu is an approximation.
+enum class Activation { relu, gelu, silu, gelu_erf };
 
 QUIRE_OP(activation, const Tensor& out, const Tensor& in, Activation kind);
 // dx = dy * activation'(x); dx may be dy.

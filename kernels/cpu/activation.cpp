@@ -1,5 +1,8 @@
 #include "kernels/cpu/activation.h"
 
+#include <cmath>
+#include <numbers>
+
 #include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 
@@ -10,6 +13,12 @@ namespace {
 // gelu(x) = x/2 (1 + tanh(c (x + 0.044715 x^3))), c = sqrt(2/pi)
 constexpr double kGeluC = 0.7978845608028654;
 constexpr double kGeluA = 0.044715;
+
+// The normal distribution, without cancellation far below zero.
+template <typename T>
+T normal_distribution(T x) {
+  return T(0.5) * std::erfc(-x * T(std::numbers::sqrt2 / 2));
+}
 
 }  // namespace
 
@@ -26,6 +35,8 @@ void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
         y = x.max(W{0});
       } else if (kind == ops::Activation::silu) {
         y = x / (W{1} + (-x).exp());
+      } else if (kind == ops::Activation::gelu_erf) {
+        y = x * x.unaryExpr([](W value) { return normal_distribution(value); });
       } else {
         y = W(0.5) * x * (W{1} + (W(kGeluC) * (x + W(kGeluA) * x.cube())).tanh());
       }
@@ -50,6 +61,9 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, op
       } else if (kind == ops::Activation::silu) {
         part = W{1} / (W{1} + (-in).exp());  // sigmoid
         out = grad * part * (W{1} + in * (W{1} - part));
+      } else if (kind == ops::Activation::gelu_erf) {
+        part = W(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2) * (W(-0.5) * in.square()).exp();  // its density
+        out = grad * (in.unaryExpr([](W value) { return normal_distribution(value); }) + in * part);
       } else {
         part = (W(kGeluC) * (in + W(kGeluA) * in.cube())).tanh();
         out = grad * (W(0.5) * (W{1} + part) +

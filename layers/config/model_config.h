@@ -6,6 +6,7 @@
 
 namespace quire {
 
+enum class Residual { sequential, parallel };
 enum class Recompute { none, blocks, attention, mlp };
 
 template <>
@@ -15,6 +16,15 @@ struct EnumNames<Recompute> {
                                                              {Recompute::blocks, "blocks"},
                                                              {Recompute::attention, "attention"},
                                                              {Recompute::mlp, "mlp"}});
+};
+
+template <>
+struct EnumNames<Residual> {
+  static constexpr auto value = std::to_array<std::pair<Residual, std::string_view>>(
+      {{Residual::sequential, "sequential"}, {Residual::parallel, "parallel"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"the feed-forward layer reads the sum with the mixer's output",
+       "mixer and feed-forward layer read the same input, each through its own normalisation (GPT-NeoX)"});
 };
 
 // Says how blocks are combined.
@@ -31,7 +41,9 @@ struct StackConfig {
 struct ModelConfig : HeadsConfig {
   int64_t width = 256;
   int64_t layers = 6;
+  std::optional<int64_t> vocabulary;
   NormConfig norm;
+  Residual residual = Residual::sequential;
   MlpConfig mlp;
   PositionConfig position;
   AttentionConfig attention;
@@ -70,8 +82,19 @@ struct ModelConfig : HeadsConfig {
              .min = 1,
              .max = 10000,
              .meant = "num_layers n_layer n_layers num_hidden_layers depth"});
+    v.field(
+        "vocabulary", vocabulary,
+        {.help =
+             "rows of the embedding and of the projection to the vocabulary, at least the tokenizer's ids. Rows "
+             "beyond them belong to no token: they take part of the probability, but are never chosen. none: as many "
+             "as the tokenizer has ids",
+         .unit = "rows",
+         .min = 1,
+         .max = 1 << 24,
+         .meant = "vocab_size padded_vocab_size n_vocab"});
     HeadsConfig::fields(v);
     v.section("norm", norm, "normalisation");
+    v.field("residual", residual, {.help = "how the two sub-layers of a block follow each other"});
     v.section("mlp", mlp, "feed-forward layers");
     v.section("position", position, "position information of every layer");
     v.section("attention", attention, "the mixer of every layer");

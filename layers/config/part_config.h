@@ -6,8 +6,8 @@
 namespace quire {
 
 enum class NormKind { rms, rms_bias, layer };
-enum class NormPlacement { pre, post };
-enum class MlpKind { swiglu, gelu, relu, none };
+enum class NormPlacement { pre, post, after, both };
+enum class MlpKind { swiglu, geglu, geglu_erf, gelu, gelu_erf, relu, none };
 enum class InitializationKind { normal, transformer_xl, fan_in };
 
 template <>
@@ -17,13 +17,29 @@ struct EnumNames<NormKind> {
 };
 template <>
 struct EnumNames<NormPlacement> {
-  static constexpr auto value = std::to_array<std::pair<NormPlacement, std::string_view>>(
-      {{NormPlacement::pre, "pre"}, {NormPlacement::post, "post"}});
+  static constexpr auto value =
+      std::to_array<std::pair<NormPlacement, std::string_view>>({{NormPlacement::pre, "pre"},
+                                                                 {NormPlacement::post, "post"},
+                                                                 {NormPlacement::after, "after"},
+                                                                 {NormPlacement::both, "both"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"on the input of each sub-layer", "on the residual sum behind each sub-layer",
+       "on the output of each sub-layer, before it is added (OLMo 2)",
+       "on the input and, with another gain, on the output of each sub-layer (Gemma 3)"});
 };
 template <>
 struct EnumNames<MlpKind> {
-  static constexpr auto value = std::to_array<std::pair<MlpKind, std::string_view>>(
-      {{MlpKind::swiglu, "swiglu"}, {MlpKind::gelu, "gelu"}, {MlpKind::relu, "relu"}, {MlpKind::none, "none"}});
+  static constexpr auto value = std::to_array<std::pair<MlpKind, std::string_view>>({{MlpKind::swiglu, "swiglu"},
+                                                                                     {MlpKind::geglu, "geglu"},
+                                                                                     {MlpKind::geglu_erf, "geglu_erf"},
+                                                                                     {MlpKind::gelu, "gelu"},
+                                                                                     {MlpKind::gelu_erf, "gelu_erf"},
+                                                                                     {MlpKind::relu, "relu"},
+                                                                                     {MlpKind::none, "none"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"gated SiLU (LLaMA)", "gated GELU in its tanh form (Gemma)", "gated exact GELU",
+       "GELU in its tanh form between two projections (GPT-2)", "exact GELU between two projections (GPT-NeoX)",
+       "ReLU between two projections", "blocks without a feed-forward layer, as gated attention units are"});
 };
 template <>
 struct EnumNames<InitializationKind> {
@@ -42,7 +58,7 @@ struct LayerNormConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("kind", kind, {.help = "RMSNorm, RMSNorm with a bias (Lingle 2024) or LayerNorm"});
-    v.field("placement", placement, {.help = "on the input of each sub-layer (pre) or after its residual sum (post)"});
+    v.field("placement", placement, {.help = "where a layer is normalised"});
     v.field("eps", eps, {.help = "number that is added to the variance", .min = 0, .min_exclusive = true});
   }
 };
@@ -63,11 +79,13 @@ struct MlpConfig {
   int64_t hidden = 688;
   bool bias = false;
 
+  bool is_gated() const { return kind == MlpKind::swiglu || kind == MlpKind::geglu || kind == MlpKind::geglu_erf; }
+  // Projections of width x hidden weights.
+  int64_t projections() const { return kind == MlpKind::none ? 0 : is_gated() ? 3 : 2; }
+
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("kind", kind,
-            {.help = "gated SiLU, or one activation between two projections (gelu is the tanh form); none: blocks "
-                     "without a feed-forward layer, as gated attention units are"});
+    v.field("kind", kind, {.help = "kind of feed-forward layer"});
     v.field("hidden", hidden,
             {.help = "number of hidden features",
              .unit = "features",
@@ -120,6 +138,7 @@ struct EmbeddingConfig {
   bool output_bias = false;
   bool sinusoid = false;
   double sinusoid_base = 1e5;
+  std::optional<int64_t> learned_positions;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -138,6 +157,15 @@ struct EmbeddingConfig {
              .min = 1,
              .min_exclusive = true,
              .inapplicable = sinusoid ? "" : "embedding.sinusoid is false"});
+    v.field(
+        "learned_positions", learned_positions,
+        {.help = "number of learned vectors that are added to the embeddings by the position in the subsequence "
+                 "(GPT-2), or in the part of the document that a row holds of it. data.subsequence is at most this, "
+                 "and the model carries nothing from one subsequence to the next. none: there are none",
+         .unit = "positions",
+         .min = 1,
+         .max = 1 << 24,
+         .meant = "n_positions max_position_embeddings n_ctx"});
   }
 };
 

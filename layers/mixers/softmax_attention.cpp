@@ -7,17 +7,15 @@
 #include <tuple>
 
 #include "autograd/functions/basic.h"
-#include "autograd/functions/norm.h"
 #include "autograd/functions/rotary.h"
 #include "core/check.h"
 #include "layers/mechanism/mechanism_registry.h"
 #include "layers/pass/visibility.h"
+#include "layers/position/rope_frequencies.h"
 
 namespace quire {
 
 namespace {
-
-constexpr double kQkNormEps = 1e-6;  // Memorizing Transformer code
 
 // Empty, or what in the configuration keeps cuDNN from the attention of a layer.
 std::string why_not_cudnn(const Place& place, const SoftmaxConfig& config) {
@@ -39,12 +37,11 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const Place& place, const
       heads_(place.model.heads),
       key_heads_(place.model.heads_of_keys()),
       head_size_(place.model.size_of_head()),
+      frequencies_(rope_frequencies(position_.rope, position_.rope.dims.value_or(head_size_))),
+      scale_(config_.scale_of_logits(head_size_) * rope_logit_factor(position_)),
       dropout_(place.model.dropout.attention),
       random_scope_(hash_scope(scope.path() + ".dropout")),
-      query_(scope.child("query"), width_, heads_ * head_size_, Initialization(place.model).matrix(width_)),
-      key_(scope.child("key"), width_, key_heads_ * head_size_, Initialization(place.model).matrix(width_)),
-      value_(scope.child("value"), width_, key_heads_ * head_size_, Initialization(place.model).matrix(width_)),
-      out_(scope.child("out"), heads_ * head_size_, width_, Initialization(place.model).residual(heads_ * head_size_)),
+      projections_(scope, place, config_),
       position_terms_(scope, place.model, place.layer, around.tables),
       tables_(around.tables) {
   if (config_.qk_norm) head_scale_ = scope.param("scale", {heads_}, Initializer::constant(1));
@@ -86,18 +83,13 @@ void SoftmaxAttention::declare_call(const Scope& scope, const Place& place, cons
   scope.attention_call(call);
 }
 
-Variable SoftmaxAttention::heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const {
-  return reshape(tape, projection(tape, x), {x.dim(0), x.dim(1), heads, head_size_});
-}
-
 // Positions count from the beginning of the subsequence, carried keys stand at -1, -2, ...: angles stay small however
 // long a document is. Only differences matter, so a document that begins inside the row needs no count of its own.
 void SoftmaxAttention::rotate(Tape& tape, AttentionVariables& x, const Tensor& cache_head) const {
   const Tensor& q = x.q.value();
   const int64_t before = x.cache_k.defined() ? x.cache_k.dim(1) : 0;
   ops::RotaryInputs settings;
-  settings.table = tables_->rotary(before, q.dim(1), position_.rope.dims.value_or(head_size_), position_.rope.base,
-                                   wide_type(q.dtype()), q.device());
+  settings.table = tables_->rotary(before, q.dim(1), frequencies_, wide_type(q.dtype()), q.device());
   settings.origin = before;
   settings.interleaved = position_.rope.layout == RopeLayout::interleaved;
   x.q = rotary(tape, x.q, settings);
@@ -107,19 +99,13 @@ void SoftmaxAttention::rotate(Tape& tape, AttentionVariables& x, const Tensor& c
   x.cache_k = rotary(tape, x.cache_k, settings);
 }
 
-std::pair<Variable, Variable> SoftmaxAttention::keys_and_values(Tape& tape, const Variable& z) const {
-  Variable k = heads_of(tape, key_, z, key_heads_);
-  if (config_.qk_norm) k = l2_normalize(tape, k, kQkNormEps);
-  return {k, heads_of(tape, value_, z, key_heads_)};
-}
-
 // Adds what memories need beyond queries, keys and values.
 void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const {
-  mixer.scaled_q = config_.qk_norm ? scale_heads(f.tape, mixer.q, head_scale_)
-                                   : scale(f.tape, mixer.q, 1.0 / std::sqrt(static_cast<double>(head_size_)));
+  mixer.scaled_q = config_.qk_norm ? scale_heads(f.tape, mixer.q, head_scale_) : mixer.q;
+  if (scale_ != 1) mixer.scaled_q = scale(f.tape, mixer.scaled_q, scale_);
   mixer.project = [this](const Tensor& z) {
     Tape tape(false);
-    const auto [k, v] = keys_and_values(tape, Variable::constant(z));
+    const auto [k, v] = projections_.keys_and_values(tape, Variable::constant(z));
     return std::pair{k.value(), v.value()};
   };
   if (inputs.z.defined()) {
@@ -171,9 +157,8 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
   const Device device = z.value().device();
 
   AttentionVariables x;
-  x.q = heads_of(tape, query_, z, heads_);
-  if (config_.qk_norm) x.q = l2_normalize(tape, x.q, kQkNormEps);
-  std::tie(x.k, x.v) = keys_and_values(tape, z);
+  x.q = projections_.queries(tape, z);
+  std::tie(x.k, x.v) = projections_.keys_and_values(tape, z);
   MixerTensors mixer{.z = z, .q = x.q, .scaled_q = {}, .k = x.k, .v = x.v, .local = {}};
 
   ops::AttentionInputs settings;
@@ -182,7 +167,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
   if (carried_inputs.z.defined()) {
     // Carried states are constant, the projections are not: W_k and W_v learn from them too.
     slots = carried_inputs.z.dim(1);
-    std::tie(x.cache_k, x.cache_v) = keys_and_values(tape, carried_inputs.z);
+    std::tie(x.cache_k, x.cache_v) = projections_.keys_and_values(tape, carried_inputs.z);
     settings.cache_head = Tensor::zeros({rows}, DType::i32, device);  // newest in the last slot
     initial = carried_inputs.length;
   } else if (cached_keys_.defined()) {
@@ -198,7 +183,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
   settings.key = f.key;
   settings.scope = random_scope_;
   settings.first_row = f.batch.first_row;
-  settings.scale = config_.qk_norm ? 1.0 : 1.0 / std::sqrt(static_cast<double>(head_size_));
+  settings.scale = scale_;
 
   int64_t reach = tokens + slots;  // entries of a table by distance
   if (const auto largest = config_.reach()) reach = std::min(reach, *largest + 1);
@@ -227,7 +212,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
       mixed = memory->combine(f, mixer);
     }
   }
-  return out_(tape, reshape(tape, mixed, {rows, tokens, heads_ * head_size_}), input.residual);
+  return projections_.out(tape, mixed, input.residual);
 }
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include "layers/mechanism/mechanism.h"
 #include "layers/memory/memory.h"
 #include "layers/mixers/softmax_config.h"
+#include "layers/mixers/softmax_projections.h"
 #include "layers/model/surroundings.h"
 #include "layers/parts/basic.h"
 #include "layers/position/position_terms.h"
@@ -22,8 +23,6 @@ class SoftmaxAttention final : public Part {
 
  private:
   void declare_call(const Scope& scope, const Place& place, const Surroundings& around) const;
-  Variable heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const;  // [R, T, H, D]
-  std::pair<Variable, Variable> keys_and_values(Tape& tape, const Variable& z) const;  // normalised with qk_norm
   // Holds what the layer carries of its own inputs (cache.kind: hidden), normalised like the input; undefined without.
   struct CarriedInputs {
     Variable z;                   // [R, M, E], newest last
@@ -42,9 +41,11 @@ class SoftmaxAttention final : public Part {
   int64_t heads_;
   int64_t key_heads_;
   int64_t head_size_;
+  std::vector<double> frequencies_;  // position.kind: rope
+  double scale_;                     // of the products of queries and keys
   double dropout_;
   uint32_t random_scope_;
-  Linear query_, key_, value_, out_;
+  SoftmaxProjections projections_;
   PositionTerms position_terms_;
   Parameter head_scale_;  // qk_norm: [H]
   LogId cached_inputs_;   // Transformer-XL: the layer's inputs before its normalisation

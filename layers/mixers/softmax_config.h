@@ -1,12 +1,16 @@
 // The configuration of softmax attention: what a token sees, and what is carried.
 #pragma once
 
+#include <cmath>
+
 #include "layers/pass/attention_call.h"
 #include "layers/state/carry_config.h"
 
 namespace quire {
 
 enum class CarryKind { none, hidden, kv };
+enum class ProjectionBias { none, qkv, all };
+enum class RmsQkNorm { none, head, all };
 
 template <>
 struct EnumNames<CarryKind> {
@@ -14,6 +18,22 @@ struct EnumNames<CarryKind> {
       {{CarryKind::none, "none"}, {CarryKind::hidden, "hidden"}, {CarryKind::kv, "kv"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"nothing", "the input states of the layer (Transformer-XL)", "the keys and values of the layer"});
+};
+
+template <>
+struct EnumNames<ProjectionBias> {
+  static constexpr auto value = std::to_array<std::pair<ProjectionBias, std::string_view>>(
+      {{ProjectionBias::none, "none"}, {ProjectionBias::qkv, "qkv"}, {ProjectionBias::all, "all"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"no projection", "those to queries, keys and values (Qwen2)", "the one behind attention too (GPT-2, GPT-NeoX)"});
+};
+template <>
+struct EnumNames<RmsQkNorm> {
+  static constexpr auto value = std::to_array<std::pair<RmsQkNorm, std::string_view>>(
+      {{RmsQkNorm::none, "none"}, {RmsQkNorm::head, "head"}, {RmsQkNorm::all, "all"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"they are not normalised", "each head by itself, all heads with the same gain (Qwen3, Gemma 3)",
+       "all heads of a token together, each feature with a gain of its own (OLMo 2)"});
 };
 
 struct SoftmaxCarry {
@@ -50,7 +70,10 @@ struct SoftmaxConfig {
   std::optional<int64_t> window;
   bool same_length = false;
   bool attend_self = true;
+  ProjectionBias bias = ProjectionBias::none;
   bool qk_norm = false;
+  RmsQkNorm rms_qk_norm = RmsQkNorm::none;
+  std::optional<double> scale;
   AttentionImplementation implementation = AttentionImplementation::own;
   SoftmaxCarry carry;
 
@@ -59,6 +82,12 @@ struct SoftmaxConfig {
   // The largest distance a token sees; without a value there is no limit. Transformer-XL's same_length counts the token
   // itself.
   std::optional<int64_t> reach() const { return same_length ? std::optional(carried() - 1) : window; }
+
+  // Returns the factor of products of queries and keys, without the learned scale of qk_norm.
+  double scale_of_logits(int64_t head_size) const {
+    if (qk_norm) return 1;
+    return scale.value_or(1.0 / std::sqrt(static_cast<double>(head_size)));
+  }
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -74,9 +103,18 @@ struct SoftmaxConfig {
                      "window: carry.length - 1 and cannot be combined with a window",
              .at_evaluation = true});
     v.field("attend_self", attend_self, {.help = "a token also sees itself"});
+    v.field("bias", bias, {.help = "which projections have biases"});
     v.field("qk_norm", qk_norm,
             {.help = "queries and keys are normalised to length 1 before rotation, and the logits, biases by distance "
                      "included, are multiplied by a learned scale per head"});
+    v.field("rms_qk_norm", rms_qk_norm,
+            {.help = "queries and keys are normalised by RMSNorm with a learned gain before rotation; its eps is "
+                     "model.norm.eps. It cannot be combined with qk_norm"});
+    v.field("scale", scale,
+            {.help = "products of queries and keys are multiplied by this; none: 1 / sqrt(head size). It cannot be "
+                     "combined with qk_norm, which learns the scale",
+             .min = 0,
+             .min_exclusive = true});
     v.field("implementation", implementation,
             {.help = "which kernels compute the attention of training steps. cuDNN's take bf16, heads of up to 256 "
                      "features (128 before Hopper) and position.kind: rope or none, without attention dropout; with "

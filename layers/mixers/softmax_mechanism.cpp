@@ -39,6 +39,10 @@ constexpr CompositionRule kRules[] = {
     {"attention.softmax.qk_norm",
      "normalised queries and keys do not go with position xl, which adds terms to the raw query",
      [](const Place& p) { return options(p).qk_norm && p.layer.position.kind == Position::xl; }},
+    {"attention.softmax.rms_qk_norm", "qk_norm and rms_qk_norm both normalise queries and keys; use one of them",
+     [](const Place& p) { return options(p).qk_norm && options(p).rms_qk_norm != RmsQkNorm::none; }},
+    {"attention.softmax.scale", "qk_norm multiplies the logits by a learned scale; leave one of the two out",
+     [](const Place& p) { return options(p).qk_norm && options(p).scale.has_value(); }},
 };
 
 // Tokens that are visible at distances up to the window, of the row and of what the cache carries into it.

@@ -10,11 +10,13 @@
 namespace quire {
 
 SubLayer::SubLayer(const Scope& block, const ModelConfig& model, const SubLayerSpec& spec)
-    : pre_(model.norm.placement == NormPlacement::pre),
+    : placement_(model.norm.placement),
       recomputes_(model.recompute == spec.recomputed),
       dropout_(model.dropout.residual),
       dropout_scope_(hash_scope(block.path() + "." + spec.name + ".residual")),
-      norm_(block.child(spec.name + "_norm"), model) {}
+      norm_(block.child(spec.name + "_norm"), model) {
+  if (placement_ == NormPlacement::both) out_norm_.emplace(block.child(spec.name + "_out_norm"), model);
+}
 
 void SubLayer::make_part(const Scope& block, const SubLayerSpec& spec, const ModelConfig& model) {
   recomputed_.begin(block.declared());
@@ -22,28 +24,36 @@ void SubLayer::make_part(const Scope& block, const SubLayerSpec& spec, const Mod
   recomputed_.end(block.declared());
 }
 
-Variable SubLayer::run(const Forward& f, const Variable& x, bool adds) const {
-  return (*part_)(f, {x, pre_ ? &norm_ : nullptr, adds ? x : Variable()});
+Variable SubLayer::run(const Forward& f, const Variable& x, const Variable& sum) const {
+  const bool normalises_input = placement_ == NormPlacement::pre || placement_ == NormPlacement::both;
+  const Variable y = (*part_)(f, {x, normalises_input ? &norm_ : nullptr, sum});
+  if (!normalises_output()) return y;
+  return out_norm_ ? (*out_norm_)(f.tape, y) : norm_(f.tape, y);
 }
 
-Variable SubLayer::operator()(const Forward& f, const Variable& x, const Tensor& kept) const {
+Variable SubLayer::operator()(const Forward& f, const Variable& x, const Variable& sum, const Tensor& kept) const {
   const ops::DropoutKey dropped = f.dropout(dropout_scope_, dropout_);
-  const bool adds = part_->adds_residual() && dropped.probability == 0 && !kept.defined();
-  Variable y =
-      recomputes_
-          ? recomputed_(f, x, [this, adds](const Forward& pass, const Variable& in) { return run(pass, in, adds); })
-          : run(f, x, adds);
+  // A recomputation differentiates by its input alone, so that another sum has to be added outside.
+  const bool adds = part_->adds_residual() && dropped.probability == 0 && !kept.defined() && !normalises_output() &&
+                    !(recomputes_ && sum.defined());
+  const Variable& residual = sum.defined() ? sum : x;
+  Variable y = recomputes_ ? recomputed_(f, x,
+                                         [this, adds](const Forward& pass, const Variable& in) {
+                                           return run(pass, in, adds ? in : Variable());
+                                         })
+                           : run(f, x, adds ? residual : Variable());
   if (kept.defined()) {
     const Shape shape = y.shape();
     const Variable by_row = reshape(f.tape, y, {1, shape[0], shape[1] * shape[2]});
     y = reshape(f.tape, scale_heads(f.tape, by_row, Variable::constant(kept)), shape);
   }
-  if (!adds) y = dropout(f.tape, y, x, dropped);
-  return pre_ ? y : norm_(f.tape, y);
+  if (!adds) y = dropout(f.tape, y, residual, dropped);
+  return placement_ == NormPlacement::post ? norm_(f.tape, y) : y;
 }
 
 Block::Block(const Scope& scope, const ModelConfig& model, const std::vector<SubLayerSpec>& parts)
-    : recomputes_(model.recompute == Recompute::blocks),
+    : parallel_(model.residual == Residual::parallel),
+      recomputes_(model.recompute == Recompute::blocks),
       layer_dropout_(model.dropout.layer),
       draw_scope_(hash_scope(scope.path() + ".attention.residual") + 1) {
   recomputed_.begin(scope.declared());
@@ -66,7 +76,9 @@ Tensor Block::drawn_rows(const Forward& f, const Variable& x) const {
 Variable Block::run(const Forward& f, const Variable& x) const {
   const Tensor kept = drawn_rows(f, x);
   Variable h = x;
-  for (const std::unique_ptr<SubLayer>& part : sub_layers_) h = (*part)(f, h, kept);
+  for (const std::unique_ptr<SubLayer>& part : sub_layers_) {
+    h = parallel_ ? (*part)(f, x, h, kept) : (*part)(f, h, {}, kept);
+  }
   return h;
 }
 

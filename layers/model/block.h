@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "layers/mechanism/mechanism.h"
 #include "layers/model/surroundings.h"
@@ -12,31 +13,35 @@
 namespace quire {
 
 struct SubLayerSpec {
-  std::string name;      // of the part's scope in the block; its normalisation is NAME_norm
+  std::string name;      // of the part's scope in the block; its normalisations are NAME_norm and NAME_out_norm
   Recompute recomputed;  // with this setting of model.recompute the part is computed a second time
   // model: as the layer sees it (ModelConfig::as_seen_by).
   std::function<std::unique_ptr<Part>(const Scope& scope, const ModelConfig& model)> make;
 };
 
-// A part around the residual stream: x + part(norm(x)), or norm(x + part(x)).
+// A part around the residual stream, by norm.placement: x + part(norm(x)), norm(x + part(x)), x + norm(part(x)) or
+// x + out_norm(part(norm(x))).
 class SubLayer {
  public:
   // Declares the normalisation; make_part declares the part, so that a block can declare all its normalisations first.
   SubLayer(const Scope& block, const ModelConfig& model, const SubLayerSpec& spec);
   void make_part(const Scope& block, const SubLayerSpec& spec, const ModelConfig& model);
 
-  // kept [R], or undefined: a factor for the part's output in each row (layer drop).
-  Variable operator()(const Forward& f, const Variable& x, const Tensor& kept) const;
+  // sum: what the part's output is added to; undefined: x. kept [R], or undefined: a factor for the part's output in
+  // each row (layer drop).
+  Variable operator()(const Forward& f, const Variable& x, const Variable& sum, const Tensor& kept) const;
 
  private:
-  // Returns the part's output, or its sum with x if `adds`.
-  Variable run(const Forward& f, const Variable& x, bool adds) const;
+  // Returns the part's output with its normalisations before the sum, or the sum itself where one is given.
+  Variable run(const Forward& f, const Variable& x, const Variable& sum) const;
+  bool normalises_output() const { return placement_ == NormPlacement::after || placement_ == NormPlacement::both; }
 
-  bool pre_;
+  NormPlacement placement_;
   bool recomputes_;
   double dropout_;
   uint32_t dropout_scope_;
   Norm norm_;
+  std::optional<Norm> out_norm_;  // placement both
   Recomputed recomputed_;
   std::unique_ptr<Part> part_;
 };
@@ -52,6 +57,7 @@ class Block {
   // Returns the factor of layer drop for the block's output in each row, 0 where that is dropped.
   Tensor drawn_rows(const Forward& f, const Variable& x) const;
 
+  bool parallel_;
   bool recomputes_;
   double layer_dropout_;
   uint32_t draw_scope_;

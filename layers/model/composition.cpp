@@ -6,6 +6,7 @@
 #include <set>
 
 #include "layers/model/model_mechanisms.h"
+#include "layers/position/rope_frequencies.h"
 
 namespace quire {
 
@@ -18,6 +19,12 @@ std::span<const CompositionRule> attention_rules() {
          const AttentionConfig& attention = p.layer.attention;
          return attention.shifted_share > 0 && attention.shifted_features(p.model.width) == 0;
        }},
+      {"norm.placement", "post normalises the sum behind each sub-layer, and residual: parallel has only one; use pre",
+       [](const Place& p) {
+         return p.model.residual == Residual::parallel && p.layer.norm.placement == NormPlacement::post;
+       }},
+      {"mlp.kind", "residual: parallel adds the mixer and a feed-forward layer side by side; use one",
+       [](const Place& p) { return p.model.residual == Residual::parallel && p.layer.mlp.kind == MlpKind::none; }},
       {"position.t5.max_distance", "position.t5.max_distance must exceed half of position.t5.buckets",
        [](const Place& p) {
          const PositionConfig& position = p.layer.position;
@@ -32,6 +39,26 @@ std::span<const CompositionRule> attention_rules() {
        [](const Place& p) {
          const PositionConfig& position = p.layer.position;
          return position.kind == Position::rope && position.rope.dims.value_or(0) > p.model.size_of_head();
+       }},
+      {"position.rope.dims", "rope.scaling: yarn and longrope scale the logits of all features of a head; leave it out",
+       [](const Place& p) {
+         const PositionConfig& position = p.layer.position;
+         return rope_logit_factor(position) != 1 &&
+                position.rope.dims.value_or(p.model.size_of_head()) != p.model.size_of_head();
+       }},
+      {"position.rope.scaling", "dynamic divides by the number of rotated features less 2; use more, or another kind",
+       [](const Place& p) {
+         const PositionConfig& position = p.layer.position;
+         return position.kind == Position::rope && position.rope.scaling.kind == RopeScaling::dynamic &&
+                position.rope.dims.value_or(p.model.size_of_head()) <= 2;
+       }},
+      {"position.rope.scaling", "short_factors and long_factors of longrope are one number for each pair of features",
+       [](const Place& p) {
+         const PositionConfig& position = p.layer.position;
+         if (position.kind != Position::rope || position.rope.scaling.kind != RopeScaling::longrope) return false;
+         const auto pairs = static_cast<size_t>(position.rope.dims.value_or(p.model.size_of_head()) / 2);
+         const LongropeScaling& longrope = position.rope.scaling.longrope;
+         return longrope.short_factors.size() != pairs || longrope.long_factors.size() != pairs;
        }},
   };
   return rules;

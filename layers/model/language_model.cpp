@@ -58,24 +58,37 @@ Variable with_value_of(Tape& tape, const Variable& x, const Tensor& value) {
 }  // namespace
 
 LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary)
-    : config_(config), vocabulary_(vocabulary), insertion_(insertion_of(config)), declared_(scope.declared()) {
+    : config_(config),
+      vocabulary_(vocabulary),
+      rows_(config.vocabulary.value_or(vocabulary)),
+      insertion_(insertion_of(config)),
+      declared_(scope.declared()) {
+  if (rows_ < vocabulary) {
+    fail(ErrorKind::config, "model.vocabulary: {} rows are less than the {} ids of the tokenizer; use that or more",
+         rows_, vocabulary);
+  }
   const Initialization initialization(config);
-  embedding_ = scope.child("embedding").param("weight", {vocabulary, config.width}, initialization.embedding());
+  embedding_ = scope.child("embedding").param("weight", {rows_, config.width}, initialization.embedding());
   if (insertion_.any()) {
     inserted_ = scope.child("embedding").param("inserted", {insertion_.ids, config.width}, initialization.embedding());
   }
   if (config.embedding.sinusoid) {
     sinusoid_ = scope.child("embedding").param_without_decay("sinusoid", {1}, Initializer::constant(0));
   }
+  if (config.embedding.learned_positions) {
+    positions_ =
+        scope.child("embedding")
+            .param("positions", {*config.embedding.learned_positions, config.width}, initialization.embedding());
+  }
   const Mechanism& stack = mechanism(Role::stack, config.stack.mechanism.kind);
   const std::vector<LayerConfig> layers = config.layer_configs();
   stack_ = stack.make_stack(scope.child("stack"), {config, layers.front(), config.stack.mechanism.options});
   if (config.norm.last) norm_.emplace(scope.child("norm"), config);
   if (!config.embedding.tied) {
-    head_ = scope.child("head").param("weight", {vocabulary, config.width}, initialization.head());
+    head_ = scope.child("head").param("weight", {rows_, config.width}, initialization.head());
   }
   if (config.embedding.output_bias) {
-    head_bias_ = scope.child("head").param_without_decay("bias", {vocabulary}, Initializer::constant(0));
+    head_bias_ = scope.child("head").param_without_decay("bias", {rows_}, Initializer::constant(0));
   }
   if (!insertion_.predicts()) return;
   if (!config.embedding.tied) {
@@ -114,6 +127,34 @@ Variable LanguageModel::embedded(const Forward& f) const {
              embedding(f.tape, inserted_, Tensor::from(inserted, shape, device), factor));
 }
 
+// A model that carries state reads one document from its beginning (generation); the others begin anew in each
+// subsequence.
+Variable LanguageModel::with_positions(const Forward& f, const Variable& x) const {
+  if (!positions_.defined()) return x;
+  const Batch& batch = f.batch;
+  std::vector<int32_t> index(batch.tokens.size(), -1);
+  const bool carries = !declared_.state.logs().empty();
+  for (const Segment& segment : f.state.segments()) {
+    for (int64_t n = 0; n < segment.count; ++n) {
+      const auto cell = static_cast<size_t>(batch.at(segment.row, segment.begin + n));
+      index[cell] = carries ? batch.position[cell] : static_cast<int32_t>(n);
+      QUIRE_CHECK(index[cell] < positions_.value().dim(0), "embedding.learned_positions: position {} of {}",
+                  index[cell], positions_.value().dim(0));
+    }
+  }
+  const Tensor places = Tensor::from(index, {batch.rows, batch.length}, x.value().device());
+  return add(f.tape, x, embedding(f.tape, positions_, places, 1));
+}
+
+std::vector<int32_t> LanguageModel::target_rows(const Batch& batch) const {
+  std::vector<int32_t> rows = batch.targets;
+  if (rows_ == vocabulary_) return rows;
+  for (int32_t& row : rows) {
+    if (row >= vocabulary_) row += static_cast<int32_t>(rows_ - vocabulary_);
+  }
+  return rows;
+}
+
 Variable LanguageModel::hidden(const Forward& f) const {
   const Batch& batch = f.batch;
   Variable x = embedded(f);
@@ -124,6 +165,7 @@ Variable LanguageModel::hidden(const Forward& f) const {
                      Tensor::from(batch.position, {count}, x.value().device()), config_.embedding.sinusoid_base);
     x = add_scaled(f.tape, x, positions, sinusoid_);
   }
+  x = with_positions(f, x);
   x = dropout(f.tape, x, {}, f.dropout(hash_scope("embedding.dropout"), config_.dropout.embedding));
   x = (*stack_)(f, x);
   if (norm_) x = (*norm_)(f.tape, x);
@@ -167,8 +209,8 @@ CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h, b
     inserted = {head_inserted_.defined() ? head_inserted_ : inserted_, head_bias(f.tape, head_inserted_bias_)};
   }
   return projection_cross_entropy(f.tape, h, VocabularyPart{head(), head_bias(f.tape, head_bias_)}, inserted,
-                                  Tensor::from(batch.targets, {count}, device), Tensor::from(mask, {count}, device),
-                                  f.nll_seed, 0, f.extras);
+                                  Tensor::from(target_rows(batch), {count}, device),
+                                  Tensor::from(mask, {count}, device), f.nll_seed, 0, f.extras);
 }
 
 LossTerms LanguageModel::loss(const Forward& f) const {
@@ -211,20 +253,21 @@ TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& 
   const int64_t width = h.value().dim(2);
   const Tensor flat = h.value().reshape({f.batch.rows * f.batch.length, width});
   for (const int64_t cell : cells) {
-    const Tensor logits = Tensor::empty({1, vocabulary_}, wide_type(flat.dtype()), flat.device());
-    ops::gemm(logits, flat.slice(0, cell, cell + 1), head().value(),
-              {.transpose_b = true, .bias = head_bias(f.tape, head_bias_).value()});
-    scores.best.push_back(most_likely(logits));
+    scores.best.push_back(most_likely(logits(f, flat.slice(0, cell, cell + 1))));
   }
   return scores;
 }
 
 Tensor LanguageModel::next_logits(const Forward& f, int64_t at) const {
   QUIRE_CHECK(!f.tape.get().recording(), "next_logits: needs a tape that does not record");
-  const Tensor h = hidden(begin(f)).value();
-  const Tensor logits = Tensor::empty({f.batch.rows, vocabulary_}, wide_type(h.dtype()), h.device());
-  ops::gemm(logits, h.select(1, at), head().value(),
-            {.transpose_b = true, .bias = head_bias(f.tape, head_bias_).value()});
+  return logits(f, hidden(begin(f)).value().select(1, at));
+}
+
+Tensor LanguageModel::logits(const Forward& f, const Tensor& hidden) const {
+  const Tensor logits = Tensor::empty({hidden.dim(0), vocabulary_}, wide_type(hidden.dtype()), hidden.device());
+  const Variable bias = head_bias(f.tape, head_bias_);
+  ops::gemm(logits, hidden, head().value().slice(0, 0, vocabulary_),
+            {.transpose_b = true, .bias = bias.defined() ? bias.value().slice(0, 0, vocabulary_) : Tensor()});
   return logits;
 }
 

@@ -33,8 +33,9 @@ struct TargetScores {
 class LanguageModel {
  public:
   // Declares parameters and state through the scope, whose declarations outlive the model. vocabulary counts the
-  // tokenizer's ids. The ids that the model's mechanisms insert follow them; they have embeddings of their own, and
-  // logits in the loss alone, where they are predicted (Insertion::predicted).
+  // tokenizer's ids; the model may have more rows (model.vocabulary), whose logits count in the softmax alone. The ids
+  // that the model's mechanisms insert follow those of the tokenizer; they have embeddings of their own, and logits in
+  // the loss alone, where they are predicted (Insertion::predicted). Throws Error(config) for fewer rows than ids.
   LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary);
 
   // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly. First
@@ -46,7 +47,8 @@ class LanguageModel {
   // Computes the loss of every target and the most likely tokens at some cells (r * T + t). The tape must not record.
   // Logits exist for a few cells at a time.
   TargetScores score(const Forward& f, const std::vector<int64_t>& cells) const;
-  // Returns, for generation, f32 or f64 [R, V]: logits of the token after position `at` of each row.
+  // Returns, for generation, f32 or f64 [R, V]: logits of the token after position `at` of each row. V counts the
+  // tokenizer's ids.
   Tensor next_logits(const Forward& f, int64_t at) const;
 
   int64_t vocabulary() const { return vocabulary_; }
@@ -60,7 +62,13 @@ class LanguageModel {
   Variable hidden(const Forward& f) const;    // [R, T, E] before the projection
   // with_inserted: of the text's targets and of the inserted tokens that are predicted, over the vocabulary of both.
   CrossEntropy cross_entropy(const Forward& f, const Variable& hidden, bool with_inserted) const;
-  const Variable& head() const;  // [V, E]
+  // Adds learned positions to x [R, T, E].
+  Variable with_positions(const Forward& f, const Variable& x) const;
+  // f32 or f64 [N, V] of hidden states [N, E], of the tokenizer's ids alone.
+  Tensor logits(const Forward& f, const Tensor& hidden) const;
+  // Targets as rows of the projection: inserted ids stand behind all of the model's rows.
+  std::vector<int32_t> target_rows(const Batch& batch) const;
+  const Variable& head() const;  // [rows, E]
   // [V] of a bias, or undefined.
   Variable head_bias(Tape& tape, const Parameter& bias) const;
 
@@ -69,11 +77,13 @@ class LanguageModel {
 
   ModelConfig config_;
   int64_t vocabulary_;
+  int64_t rows_;  // of the embedding, at least vocabulary_
   Insertion insertion_;
   const Declarations& declared_;
   Parameter embedding_;
-  Parameter inserted_;  // [inserted ids, E], when there are any
-  Parameter sinusoid_;  // [1], the factor of positions
+  Parameter inserted_;   // [inserted ids, E], when there are any
+  Parameter sinusoid_;   // [1], the factor of positions
+  Parameter positions_;  // learned ones, [N, E]
   std::unique_ptr<Stack> stack_;
   std::optional<Norm> norm_;
   Parameter head_;

@@ -1,6 +1,7 @@
 #include "layers/parts/basic.h"
 
 #include "autograd/functions/norm.h"
+#include "core/check.h"
 
 namespace quire {
 
@@ -34,8 +35,31 @@ Variable PartInput::normalised(Tape& tape) const {
   return norm == nullptr ? x : (*norm)(tape, x);
 }
 
+namespace {
+
+ops::Activation activation_of(MlpKind kind) {
+  switch (kind) {
+    case MlpKind::swiglu:
+      return ops::Activation::silu;
+    case MlpKind::geglu_erf:
+    case MlpKind::gelu_erf:
+      return ops::Activation::gelu_erf;
+    case MlpKind::relu:
+      return ops::Activation::relu;
+    case MlpKind::geglu:
+    case MlpKind::gelu:
+      return ops::Activation::gelu;
+    case MlpKind::none:
+      break;
+  }
+  fail(ErrorKind::internal, "mlp: kind none has no activation");
+}
+
+}  // namespace
+
 Mlp::Mlp(const Scope& scope, const ModelConfig& model)
     : kind_(model.mlp.kind),
+      gated_(model.mlp.is_gated()),
       random_scope_(hash_scope(scope.path() + ".dropout")),
       dropout_(model.dropout.mlp),
       out_(scope.child("down"), model.mlp.hidden, model.width, Initialization(model).residual(model.mlp.hidden),
@@ -44,7 +68,7 @@ Mlp::Mlp(const Scope& scope, const ModelConfig& model)
   const auto add_input = [&](const char* name) {
     in_.emplace_back(scope.child(name), model.width, model.mlp.hidden, initializer, model.mlp.bias);
   };
-  if (kind_ == MlpKind::swiglu) add_input("gate");
+  if (gated_) add_input("gate");
   add_input("up");
 }
 
@@ -54,8 +78,11 @@ Variable Mlp::operator()(const Forward& f, const PartInput& input) const {
   Variable inner;
   if (kind_ == MlpKind::swiglu) {
     inner = swiglu(f.tape, in_[0](f.tape, x), in_[1](f.tape, x));
+  } else if (gated_) {
+    const Variable gate = in_[0](f.tape, x, activation_of(kind_));
+    inner = multiply(f.tape, gate, in_[1](f.tape, x));
   } else {
-    const auto kind = kind_ == MlpKind::relu ? ops::Activation::relu : ops::Activation::gelu;
+    const ops::Activation kind = activation_of(kind_);
     if (dropped.probability == 0)
       return feed_forward(f.tape, x, in_[0].weights(), kind, out_.weights(), input.residual);
     inner = in_[0](f.tape, x, kind);

@@ -42,6 +42,7 @@ class Mlp final : public Part {
 
  private:
   MlpKind kind_;
+  bool gated_;
   uint32_t random_scope_;
   double dropout_;
   std::vector<Linear> in_;  // gate and up, or one

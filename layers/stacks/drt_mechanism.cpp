@@ -52,6 +52,8 @@ constexpr CompositionRule kRules[] = {
      [](const Place& p) { return options(p).nearest > options(p).farthest(); }},
     {"norm.placement", "what is read of chunks is normalised together with the residual stream; use pre",
      [](const Place& p) { return p.model.norm.placement != NormPlacement::pre; }},
+    {"residual", "chunks are read between the mixer and the feed-forward layer; use sequential",
+     [](const Place& p) { return p.model.residual != Residual::sequential; }},
     {"mlp.kind", "stack.kind drt reads chunks before the feed-forward layer; use one",
      [](const Place& p) { return p.model.mlp.kind == MlpKind::none; }},
     {"layer_overrides",
@@ -86,7 +88,7 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const auto key_inner = static_cast<double>(key_heads(place) * model.size_of_head());
   const auto hidden = static_cast<double>(model.mlp.hidden);
   const auto positions = static_cast<double>(shape.rows * shape.subsequence);
-  const double mlp = (model.mlp.kind == MlpKind::swiglu ? 3 : 2) * e * hidden;
+  const double mlp = static_cast<double>(model.mlp.projections()) * e * hidden;
   const double encoder = 4 * e * inner + 2 * static_cast<double>(drt.positions()) * inner + mlp;
   double readers = 0;
   for (const LayerConfig& layer : upper_layers(place)) {

@@ -1,6 +1,8 @@
 // Activations and dropout.
 #include <cmath>
+#include <numbers>
 
+#include "autograd/functions/norm.h"
 #include "kernels/elementwise.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
@@ -21,21 +23,25 @@ double gelu_inner(double x) {
 
 double activate(double x, Activation kind) {
   if (kind == Activation::silu) return x * sigmoid(x);
+  if (kind == Activation::gelu_erf) return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
   return kind == Activation::relu ? std::max(x, 0.0) : 0.5 * x * (1 + std::tanh(gelu_inner(x)));
 }
 
 double slope(double x, Activation kind) {
   if (kind == Activation::relu) return x > 0 ? 1 : 0;
   if (kind == Activation::silu) return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
+  if (kind == Activation::gelu_erf) {
+    return 0.5 * std::erfc(-x / std::numbers::sqrt2) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
+  }
   const double t = std::tanh(gelu_inner(x));
   const double inner = std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
 }
 
-void add_activations(std::vector<OpCase>& cases, RandomTensors& random) {
-  for (const Activation kind : {Activation::relu, Activation::gelu, Activation::silu}) {
+void add_activations(std::vector<OpCase>& cases, RandomTensors& random, const std::vector<Activation>& kinds) {
+  for (const Activation kind : kinds) {
     for (const int64_t count : {1, 13, 33333}) {
-      const char* const names[]{"relu_", "gelu_", "silu_"};
+      const char* const names[]{"relu_", "gelu_", "silu_", "gelu_erf_"};
       const std::string name = names[static_cast<int>(kind)] + std::to_string(count);
       // A single value is positive: below zero 1 + tanh cancels, and its error is small beside other values only.
       const double mean = count == 1 ? 5 : 0;
@@ -146,9 +152,19 @@ void add_dropout(std::vector<OpCase>& cases, RandomTensors& random) {
 
 void add_activation_cases(std::vector<OpCase>& cases) {
   RandomTensors random(2);
-  add_activations(cases, random);
+  add_activations(cases, random, {Activation::relu, Activation::gelu, Activation::silu});
   add_swiglu(cases, random);
   add_dropout(cases, random);
+}
+
+void add_exact_gelu_cases(std::vector<OpCase>& cases) {
+  RandomTensors random(41);
+  add_activations(cases, random, {Activation::gelu_erf});
+  for (const Shape& shape : {Shape{1, 5}, Shape{3, 2, 7}}) {
+    cases.push_back(function_case(
+        "activation", "gelu_erf_" + std::to_string(shape.numel()) + "_function", {random.normal(shape)},
+        [](Tape& tape, const std::vector<Variable>& x) { return activation(tape, x[0], Activation::gelu_erf); }));
+  }
 }
 
 }  // namespace quire::test

@@ -125,7 +125,8 @@ TEST(BadInput, NanStaysNan) {
     EXPECT_TRUE(std::isnan(nll.data<float>()[0])) << where;
     EXPECT_FALSE(std::isnan(nll.data<float>()[1])) << where;
     const Tensor y = zeros({2, kWidth});
-    for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::gelu, ops::Activation::silu}) {
+    for (const ops::Activation kind :
+         {ops::Activation::relu, ops::Activation::gelu, ops::Activation::silu, ops::Activation::gelu_erf}) {
       ops::activation(y, x, kind);
       EXPECT_TRUE(std::isnan(y.data<float>()[where])) << where;
     }

@@ -198,7 +198,8 @@ TEST_F(CudaKernels, NanStaysNan) {
     EXPECT_TRUE(std::isnan(nll.to_vector<float>()[0])) << where;
     EXPECT_FALSE(std::isnan(nll.to_vector<float>()[1])) << where;
     const Tensor y = clone(x);
-    for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::gelu, ops::Activation::silu}) {
+    for (const ops::Activation kind :
+         {ops::Activation::relu, ops::Activation::gelu, ops::Activation::silu, ops::Activation::gelu_erf}) {
       ops::activation(y, x, kind);
       EXPECT_TRUE(std::isnan(y.to_vector<float>()[where])) << where;
     }

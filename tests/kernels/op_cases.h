@@ -86,6 +86,7 @@ void add_feed_forward_cases(std::vector<OpCase>& cases);
 void add_stored_cases(std::vector<OpCase>& cases);
 void add_stored_block_cases(std::vector<OpCase>& cases);
 void add_delta_rule_cases(std::vector<OpCase>& cases);
+void add_exact_gelu_cases(std::vector<OpCase>& cases);
 
 // Copies of the inputs for one call: many operations write in place.
 std::vector<Tensor> inputs_of(const OpCase& op_case, DType dtype, Device device = kCpu);

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tests/support/compare.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/inserting_stack.h"
 #include "tests/support/model_reader.h"
@@ -72,6 +73,11 @@ Batch counting(int64_t rows, int64_t length, int32_t first_position = 0) {
   return batch;
 }
 
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-13) << i;
+}
+
 // A token at position p reads its embedding and the learned factor times [sin(p w) | cos(p w)].
 TEST(InputSinusoid, AddsThePositionInTheDocument) {
   Model with({"model.embedding.sinusoid=true", "model.embedding.sinusoid_base=100"});
@@ -86,6 +92,68 @@ TEST(InputSinusoid, AddsThePositionInTheDocument) {
   }
   EXPECT_NEAR(with.nats(counting(1, 1, 20))[0], without.nats(counting(1, 1))[0], 1e-13);
   EXPECT_GT(std::abs(with.nats(counting(1, 1, 21))[0] - without.nats(counting(1, 1))[0]), 1e-3);
+}
+
+// A token reads the vector of its place among those that the row holds of its document.
+TEST(LearnedPositions, CountInTheSubsequence) {
+  Model with({"model.embedding.learned_positions=8", "data.subsequence=8"});
+  Model without({});
+  double* const table = with.parameter("embedding.positions").data<double>();
+  const std::vector<double> second(table + 6, table + 12);
+  // Positions of a document that began in an earlier subsequence begin anew.
+  const Batch batch = counting(1, 2, 20);
+  std::fill_n(table, 6, 0);
+  std::fill_n(table + 6, 6, 0);
+  expect_near(with.nats(batch), without.nats(batch));
+  std::copy(second.begin(), second.end(), table + 6);
+  double* const row = without.parameter("embedding.weight").data<double>() + 12;  // of token 2
+  for (size_t i = 0; i < 6; ++i) row[i] += second[i];
+  expect_near(with.nats(batch), without.nats(batch));
+  // A document that begins inside the row has positions of its own.
+  Batch two = counting(1, 8);
+  std::fill_n(two.segment.begin() + 4, 4, 1);
+  std::fill_n(two.document.begin() + 4, 4, 1);
+  Batch one = counting(1, 4);
+  std::copy_n(two.tokens.begin() + 4, 4, one.tokens.begin());
+  std::copy_n(two.targets.begin() + 4, 4, one.targets.begin());
+  const std::vector<double> both = with.reader().nll(two);
+  expect_near({both.begin() + 4, both.end()}, with.reader().nll(one));
+}
+
+// Rows that belong to no token take part of the probability and are never chosen.
+TEST(Vocabulary, RowsWithoutATokenStayInTheSoftmax) {
+  for (const char* embedding : {"model.embedding={tied: false, output_bias: true}", "model.embedding={tied: true}"}) {
+    Model padded({embedding, "model.vocabulary=10"}, 2);
+    Model larger({embedding}, 2, 10);
+    ASSERT_EQ(padded.parameter("embedding.weight").shape(), (Shape{10, 6}));
+    const Batch batch = counting(2, 8);
+    EXPECT_EQ(padded.reader().nll(batch), larger.reader().nll(batch));
+    const std::vector<double> logits = values_of(padded.reader().next_logits(batch, 5));
+    const std::vector<double> all = values_of(larger.reader().next_logits(batch, 5));
+    ASSERT_EQ(logits.size(), 14U);
+    for (size_t i = 0; i < logits.size(); ++i) EXPECT_EQ(logits[i], all[i / 7 * 10 + i % 7]);
+  }
+  EXPECT_ERROR(Model({"model.vocabulary=6"}), ErrorKind::config, "6 rows are less than the 7 ids");
+}
+
+// Ids of inserted tokens follow those of the tokenizer; their rows follow all of the model's.
+TEST(Vocabulary, InsertedTokensStandBehindAllRows) {
+  const std::string inserted = inserting({.period = 3, .ids = 2, .predicted = true});
+  Model padded({inserted, "model.vocabulary=10"}, 2);
+  Model larger({inserted}, 2, 10);
+  const auto batch = [](int32_t first) {
+    Batch made = counting(2, 8);
+    for (int64_t row = 0; row < 2; ++row) {
+      const auto at = static_cast<size_t>(made.at(row, 3));
+      made.tokens[at] = first;
+      made.targets[at - 1] = first + 1;
+      made.loss_mask[at - 1] = 0;
+      --made.target_count;
+    }
+    return made;
+  };
+  EXPECT_EQ(padded.reader().nll(batch(kVocabulary)), larger.reader().nll(batch(10)));
+  EXPECT_EQ(padded.reader().loss(batch(kVocabulary)), larger.reader().loss(batch(10)));
 }
 
 TEST(OutputBias, IsAddedToLogitsAndScaledWithThem) {
@@ -129,11 +197,6 @@ void put_rows(const Tensor& from, const Tensor& to, int64_t row) {
 }
 
 // Sums of some ten terms near 1, in another order.
-void expect_near(const std::vector<double>& got, const std::vector<double>& expected) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-13) << i;
-}
-
 // Like a larger vocabulary whose last ids can never come next: their logits are so low that the model gives them the
 // probability 0.
 TEST(InsertedTokens, AreReadLikeTokensAndNeverPredicted) {

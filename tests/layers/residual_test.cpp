@@ -68,6 +68,10 @@ TEST(Residuals, AreAddedBehindWhatComesBetween) {
   // Dropout adds them in its own pass; a row that is left out is multiplied by 0 first.
   EXPECT_EQ(calls_with({"model.dropout.residual=0.1"}).add, 0);
   EXPECT_EQ(calls_with({"model.dropout.layer=0.5"}).add, 4);
+  // So does what is normalised before it is added, and what is computed again beside another sum.
+  EXPECT_EQ(calls_with({"model.norm.placement=after"}).add, 4);
+  EXPECT_EQ(calls_with({"model.residual=parallel"}).add, 0);
+  EXPECT_EQ(calls_with({"model.residual=parallel", "model.recompute=mlp"}).add, 2);
   // With dropout of hidden features their gradient is stored, once for each layer.
   EXPECT_EQ(calls_with({"model.dropout.mlp=0.1"}).activation_backward, 2);
 }

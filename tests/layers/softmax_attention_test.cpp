@@ -23,7 +23,20 @@ struct Setting {
   bool qk_norm = false;
   NormPlacement placement = NormPlacement::pre;
   int64_t key_heads = 3;
+  ProjectionBias bias = ProjectionBias::none;
+  RmsQkNorm rms_qk_norm = RmsQkNorm::none;
+  std::optional<double> scale = {};
 };
+
+// Biases and gains begin at 0 and 1, with which a mistake would not show.
+void draw_biases(const ParameterStore& store) {
+  RandomTensors random(11);
+  for (const ParameterStore::Entry& entry : store.entries()) {
+    const bool is_bias = entry.name.ends_with(".bias") && entry.name.find("attention.") != std::string::npos;
+    const bool is_gain = entry.name.ends_with("query_norm.weight") || entry.name.ends_with("key_norm.weight");
+    if (is_bias || is_gain) store.value(entry).copy_from(random.normal(entry.shape));
+  }
+}
 
 // One block whose weights are drawn from the same seed whatever its cache is.
 class OneBlock {
@@ -41,12 +54,16 @@ class OneBlock {
     softmax_options(model).window = setting.window;
     softmax_options(model).attend_self = setting.attend_self;
     softmax_options(model).qk_norm = setting.qk_norm;
+    softmax_options(model).bias = setting.bias;
+    softmax_options(model).rms_qk_norm = setting.rms_qk_norm;
+    softmax_options(model).scale = setting.scale;
     model.position.t5 = {8, 16};
     softmax_options(model).carry.kind = cache;
     if (cache != CarryKind::none) softmax_options(model).carry.length = length;
     Declarations declared;
     block_ = std::move(make_blocks(Scope(store_, declared, DType::f64), model, 0, 1)[0]);
     store_.allocate(DType::f64, kCpu, 3);
+    draw_biases(store_);
     pool_ = std::make_unique<StatePool>(declared.state, kRows, segment, DType::f64, kCpu);
   }
 
@@ -129,6 +146,17 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{.name = "rope", .position = Position::rope},
                       Setting{.name = "rope_window_grouped", .position = Position::rope, .window = 6, .key_heads = 1},
                       Setting{.name = "rope_qk_norm", .position = Position::rope, .window = 7, .qk_norm = true},
+                      Setting{.name = "rope_bias_rms_by_head",
+                              .position = Position::rope,
+                              .window = 6,
+                              .key_heads = 1,
+                              .bias = ProjectionBias::qkv,
+                              .rms_qk_norm = RmsQkNorm::head},
+                      Setting{.name = "xl_bias_rms_of_all_heads_scaled",
+                              .window = 7,
+                              .bias = ProjectionBias::all,
+                              .rms_qk_norm = RmsQkNorm::all,
+                              .scale = 0.7},
                       Setting{.name = "alibi_window", .position = Position::alibi, .window = 6},
                       Setting{.name = "xl_grouped", .window = 7, .key_heads = 1},
                       Setting{.name = "no_position", .position = Position::none, .window = 6}),

@@ -23,6 +23,9 @@ std::vector<std::string> overrides_for(std::string& key) {
     if (end == std::string::npos) continue;
     overrides.push_back(section + "kind=" + key.substr(section.size(), end - section.size()));
   }
+  if (key.starts_with("model.position.rope.scaling.")) {
+    overrides.emplace_back("model.position.rope.scaling={kind: dynamic, factor: 2, original_length: 8, length: 16}");
+  }
   if (const size_t index = key.find(".N."); index != std::string::npos) key.replace(index, 3, ".0.");
   return overrides;
 }

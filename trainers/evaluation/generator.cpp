@@ -47,6 +47,8 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
 Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine)
     : tokenizer_(tokenizer),
       subsequence_(config.data.subsequence),
+      // Positions beyond the subsequence were never met in training.
+      room_(config.model.embedding.learned_positions ? std::optional(subsequence_) : std::nullopt),
       network_(store, reading_of(config.model, config.data.subsequence, Purpose::generate).model,
                tokenizer.vocabulary_size(), machine.dtype),
       inserter_(network_.model.insertion(), tokenizer.vocabulary_size()),
@@ -90,8 +92,17 @@ void Generator::begin_document() {
   read({&bos, 1});
 }
 
+void Generator::require_room(int64_t count) const {
+  if (!room_ || tokens() + count <= *room_) return;
+  fail(ErrorKind::config,
+       "model.embedding.learned_positions: {} tokens, BOS included, are more than the {} of data.subsequence; take a "
+       "shorter text, or a data.subsequence of up to as many tokens as there are positions",
+       tokens() + count, *room_);
+}
+
 void Generator::read(std::span<const int32_t> ids) {
   inserter_.check(ids, "the text to go on with");
+  require_room(static_cast<int64_t>(ids.size()));
   const int64_t end = inserter_.insertion().positions(tokens() + static_cast<int64_t>(ids.size()));
   while (position_ < end) {
     const int64_t count = std::min(end - position_, subsequence_);
@@ -145,6 +156,8 @@ int32_t Generator::next(const SamplingOptions& options) {
 
 std::string generate(Generator& generator, const Tokenizer& tokenizer, const SamplingOptions& options,
                      const std::function<void(std::string_view)>& write) {
+  // The last token is not read.
+  generator.require_room(std::max<int64_t>(options.length - 1, 0));
   std::string text;
   size_t written = 0;
   for (int64_t i = 0; i < options.length; ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,13 +46,15 @@ class Generator {
   void begin_document();
   // Reads these tokens, in subsequences. An inserted token is read together with the token that follows it or, where
   // the model predicts from it, with the token before it. Throws Error(data) for an id beyond the tokenizer's
-  // vocabulary.
+  // vocabulary, and Error(config) where a model with learned positions has none left.
   void read(std::span<const int32_t> ids);
   // Returns the most likely next token; ties go to the lower id, and BOS is excluded.
   int32_t most_likely() const;
 
   // Returns the next token, or EOS. logits() are those of the token after everything read so far.
   int32_t next(const SamplingOptions& options);
+  // Throws Error(config) unless `count` more tokens can be read.
+  void require_room(int64_t count) const;
   const std::vector<float>& logits() const { return logits_; }
   int64_t position() const { return position_; }  // model positions read
   int64_t tokens() const { return inserter_.insertion().tokens_before(position_); }
@@ -62,6 +65,7 @@ class Generator {
 
   const Tokenizer& tokenizer_;
   int64_t subsequence_;
+  std::optional<int64_t> room_;  // tokens that can be read at all
   Network network_;
   Inserter inserter_;
   StatePool state_;

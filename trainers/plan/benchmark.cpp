@@ -80,10 +80,10 @@ double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows
   const auto tokens = static_cast<double>(rows * subsequence);
   double mlp = 0;  // weights of the feed-forward layers
   for (const LayerConfig& layer : model.layer_configs()) {
-    const double matrices = layer.mlp.kind == MlpKind::none ? 0 : layer.mlp.kind == MlpKind::swiglu ? 3 : 2;
-    mlp += matrices * e * static_cast<double>(layer.mlp.hidden);
+    mlp += static_cast<double>(layer.mlp.projections()) * e * static_cast<double>(layer.mlp.hidden);
   }
-  const double forward = tokens * 2 * (e * static_cast<double>(vocabulary) + mlp);
+  const auto rows_of_head = static_cast<double>(model.vocabulary.value_or(vocabulary));
+  const double forward = tokens * 2 * (e * rows_of_head + mlp);
   const StepFlops mechanisms = flops_of(model, {rows, subsequence});
   return 3 * (forward + mechanisms.learned) + mechanisms.forward;
 }

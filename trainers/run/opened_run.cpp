@@ -42,6 +42,10 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config, Ranks& ranks) {
       fail(ErrorKind::config, "data.vocabulary: {} but the tokenizer of {} has {} ids; leave it out",
            *config.data.vocabulary, path, vocabulary);
     }
+    if (config.model.vocabulary && *config.model.vocabulary < vocabulary) {
+      fail(ErrorKind::config, "model.vocabulary: {} rows are less than the {} ids of the tokenizer of {}",
+           *config.model.vocabulary, vocabulary, path);
+    }
   });
   return corpus;
 }

@@ -10,6 +10,34 @@
 
 namespace quire {
 
+namespace {
+
+std::string first_state(const Network& network) {
+  const StateLayout& state = network.declared.state;
+  if (!state.logs().empty()) return state.logs().front().name;
+  return state.registers().empty() ? "" : state.registers().front().name;
+}
+
+// Learned positions count from the beginning of a subsequence, so that nothing of an earlier one may be read beside
+// them.
+void check_learned_positions(const RunConfig& config, const Network& trained, ConfigChecker& c) {
+  const std::optional<int64_t> positions = config.model.embedding.learned_positions;
+  if (!positions) return;
+  const int64_t subsequence = config.data.subsequence;
+  c.require(subsequence <= *positions, "model.embedding.learned_positions",
+            fmt::format("{} positions are less than the {} of data.subsequence", *positions, subsequence));
+  ParameterStore store;
+  const Network read(store, reading_of(config.model, subsequence, Purpose::evaluate).model, 2, DType::f32);
+  const std::string state = first_state(trained).empty() ? first_state(read) : first_state(trained);
+  c.require(
+      state.empty(), "model.embedding.learned_positions",
+      fmt::format("a learned position is one in the subsequence, and {} is carried from one to the next; use other "
+                  "positions, or carry nothing",
+                  state));
+}
+
+}  // namespace
+
 void RunConfig::check(ConfigChecker& c) const {
   if (data.pack == Pack::concat) {
     visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
@@ -38,6 +66,7 @@ void RunConfig::check(ConfigChecker& c) const {
   const std::string in_file = declared.declared.state.first_in_file();
   c.require(run.device != DeviceChoice::cuda || in_file.empty(), "model",
             fmt::format("{}: {}", in_file, kNoFilesOnGpu));
+  check_learned_positions(*this, declared, c);
   c.require(!checkpoint.best || evaluate.every > 0, "checkpoint.best",
             "with evaluate.every: 0 nothing is evaluated, so no checkpoint is the best one");
   c.require(!optimizer.relative_step || schedule.kind == ScheduleKind::constant, "schedule.kind",

@@ -57,6 +57,26 @@ struct SiluBackward {
   }
 };
 
+constexpr double kRootHalf = 0.7071067811865476;
+constexpr double kDensityAtZero = 0.3989422804014327;  // 1 / sqrt(2 pi)
+
+// x times the normal distribution.
+template <typename T>
+struct GeluErf {
+  using W = Wide<T>;
+  __device__ void operator()(W* y, const W* in) const { y[0] = W(0.5) * in[0] * std::erfc(-in[0] * W(kRootHalf)); }
+};
+
+template <typename T>
+struct GeluErfBackward {
+  using W = Wide<T>;
+  __device__ void operator()(W* dx, const W* in) const {
+    const W x = in[1];
+    const W density = W(kDensityAtZero) * std::exp(W(-0.5) * x * x);
+    dx[0] = in[0] * (W(0.5) * std::erfc(-x * W(kRootHalf)) + x * density);
+  }
+};
+
 void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
   require_alike("activation", {&out, &in});
   dispatch(out.dtype(), [&](auto type) {
@@ -65,6 +85,8 @@ void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
       map<T>(Relu<T>{}, {&out}, {&in});
     } else if (kind == ops::Activation::silu) {
       map<T>(Silu<T>{}, {&out}, {&in});
+    } else if (kind == ops::Activation::gelu_erf) {
+      map<T>(GeluErf<T>{}, {&out}, {&in});
     } else {
       map<T>(Gelu<T>{}, {&out}, {&in});
     }
@@ -79,6 +101,8 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, op
       map<T>(ReluBackward<T>{}, {&dx}, {&dy, &x});
     } else if (kind == ops::Activation::silu) {
       map<T>(SiluBackward<T>{}, {&dx}, {&dy, &x});
+    } else if (kind == ops::Activation::gelu_erf) {
+      map<T>(GeluErfBackward<T>{}, {&dx}, {&dy, &x});
     } else {
       map<T>(GeluBackward<T>{}, {&dx}, {&dy, &x});
     }
