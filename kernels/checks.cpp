@@ -171,9 +171,12 @@ void check_gather_columns(const char* op, const Tensor& table, const Tensor& ent
               name_of(table.dtype()), table.shape().to_string(), index.numel());
 }
 
-void check_rotary_table(const Tensor& table) {
+void check_rotary_table(const Tensor& table, const Tensor& frequency) {
   QUIRE_CHECK(table.rank() == 3 && table.dim(1) == 2 && table.is_contiguous(), "rotary_table: {} is not [N, 2, P]",
               table.shape().to_string());
+  QUIRE_CHECK(frequency.shape() == Shape{table.dim(2)} && frequency.dtype() == DType::f64 && frequency.is_contiguous(),
+              "rotary_table: frequencies are {} {}, not f64 [{}]", name_of(frequency.dtype()),
+              frequency.shape().to_string(), table.dim(2));
 }
 
 void check_rotary(const Tensor& out, const ops::RotaryInputs& in) {

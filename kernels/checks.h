@@ -38,7 +38,7 @@ void check_sinusoid(const Tensor& out);
 void check_sinusoid_at(const Tensor& out, const Tensor& position);
 // table [H, B], entries [H, N], index [N].
 void check_gather_columns(const char* op, const Tensor& table, const Tensor& entries, const Tensor& index);
-void check_rotary_table(const Tensor& table);
+void check_rotary_table(const Tensor& table, const Tensor& frequency);
 void check_rotary(const Tensor& out, const ops::RotaryInputs& in);
 
 void check_ring_append(const Tensor& ring, const Tensor& values);

@@ -6,9 +6,9 @@
 
 namespace quire::ops {
 
-// table [N, 2, P]: row n holds the cosines, then the sines of (n - origin) * step * base^(-i/P), 0 <= i < P: the angles
-// of position (n - origin) * step. Angles are computed in f64.
-QUIRE_OP(rotary_table, const Tensor& table, int64_t origin, double base, int64_t step);
+// table [N, 2, P]: row n holds the cosines, then the sines of (n - origin) * step * frequency[i], 0 <= i < P: the
+// angles of position (n - origin) * step. frequency f64 [P] are the angles per position. Angles are computed in f64.
+QUIRE_OP(rotary_table, const Tensor& table, const Tensor& frequency, int64_t origin, int64_t step);
 
 struct RotaryInputs {
   Tensor x;            // [R, N, H, D]

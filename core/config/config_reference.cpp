@@ -94,7 +94,9 @@ std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys) {
   for (const KeySection& section : whole.parts) text += tables_of(section, "##");
   std::string at_evaluation;
   for (const ConfigKey& key : keys) {
-    if (key.at_evaluation) at_evaluation += fmt::format("- {}\n", code(key.key));
+    const std::string line = fmt::format("- {}\n", code(key.key));
+    // Several kinds may have an option of the same name.
+    if (key.at_evaluation && at_evaluation.find(line) == std::string::npos) at_evaluation += line;
   }
   if (at_evaluation.empty()) return text;
   return text +

@@ -7,20 +7,17 @@ namespace quire::cpu {
 
 namespace {
 
-void rotary_table(const Tensor& table, int64_t origin, double base, int64_t step) {
-  check_rotary_table(table);
+void rotary_table(const Tensor& table, const Tensor& frequency, int64_t origin, int64_t step) {
+  check_rotary_table(table, frequency);
   const int64_t pairs = table.dim(2);
-  std::vector<double> frequency(static_cast<size_t>(pairs));
-  for (int64_t i = 0; i < pairs; ++i) {
-    frequency[static_cast<size_t>(i)] = std::pow(base, -static_cast<double>(i) / static_cast<double>(pairs));
-  }
+  const double* per_position = frequency.data<double>();
   dispatch("rotary_table", table.dtype(), [&](auto type) {
     using T = decltype(type);
     for_rows(table.dim(0), 2 * pairs, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         T* row = table.data<T>() + n * 2 * pairs;
         for (int64_t i = 0; i < pairs; ++i) {
-          const double angle = static_cast<double>((n - origin) * step) * frequency[static_cast<size_t>(i)];
+          const double angle = static_cast<double>((n - origin) * step) * per_position[i];
           row[i] = static_cast<T>(std::cos(angle));
           row[pairs + i] = static_cast<T>(std::sin(angle));
         }

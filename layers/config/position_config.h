@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/config/config.h"
+#include "layers/config/rope_scaling_config.h"
 
 namespace quire {
 
@@ -62,6 +63,7 @@ struct RopeConfig {
   double base = 10000;
   std::optional<int64_t> dims;
   RopeLayout layout = RopeLayout::half;
+  RopeScalingConfig scaling = {};
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -72,6 +74,7 @@ struct RopeConfig {
              .min = 2,
              .max = 1 << 20});
     v.field("layout", layout, {.help = "which features of a head are rotated together"});
+    v.section("scaling", scaling, "angles for documents that are longer than those of an earlier training");
   }
 };
 

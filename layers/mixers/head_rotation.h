@@ -7,6 +7,7 @@
 #include "autograd/functions/rotary.h"
 #include "layers/config/attention_config.h"
 #include "layers/position/position_tables.h"
+#include "layers/position/rope_frequencies.h"
 
 namespace quire {
 
@@ -15,10 +16,17 @@ class HeadRotation {
   // size: D. period: positions of a block.
   HeadRotation(Position position, const RopeConfig& rope, int64_t size, int64_t period,
                std::shared_ptr<PositionTables> tables)
-      : on_(position == Position::rope), rope_(rope), size_(size), period_(period), tables_(std::move(tables)) {}
+      : on_(position == Position::rope),
+        layout_(rope.layout),
+        frequencies_(rope_frequencies(rope, rope.dims.value_or(size))),
+        logit_factor_(on_ ? rope_logit_factor(rope) : 1),
+        period_(period),
+        tables_(std::move(tables)) {}
 
   bool is_on() const { return on_; }
-  bool interleaved() const { return rope_.layout == RopeLayout::interleaved; }
+  bool interleaved() const { return layout_ == RopeLayout::interleaved; }
+  // Returns the factor of products of rotated queries and keys.
+  double logit_factor() const { return logit_factor_; }
 
   // x [R, N, heads, D] rotated by positions i32 [R, N] from `begin` to end - 1; x itself without rotary positions.
   Variable by_positions(Tape& tape, const Variable& x, const Tensor& positions, int64_t end, int64_t begin = 0) const {
@@ -50,13 +58,13 @@ class HeadRotation {
 
  private:
   Tensor table(int64_t before, int64_t after, int64_t step, const Tensor& like) const {
-    return tables_->rotary(before, after, rope_.dims.value_or(size_), rope_.base, wide_type(like.dtype()),
-                           like.device(), step);
+    return tables_->rotary(before, after, frequencies_, wide_type(like.dtype()), like.device(), step);
   }
 
   bool on_;
-  RopeConfig rope_;
-  int64_t size_;
+  RopeLayout layout_;
+  std::vector<double> frequencies_;
+  double logit_factor_;
   int64_t period_;
   std::shared_ptr<PositionTables> tables_;
 };

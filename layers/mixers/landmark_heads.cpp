@@ -21,7 +21,7 @@ LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, c
            .controlled = config.context_miss.enabled ? config.context_miss.controlled : 0},
       rotation_(position, rope, shape.size, config.period(), std::move(tables)),
       shape_(shape),
-      scale_(1.0 / std::sqrt(static_cast<double>(shape.size))) {
+      scale_(rotation_.logit_factor() / std::sqrt(static_cast<double>(shape.size))) {
   if (config.context_miss.enabled) {
     context_miss_ = scope.param("context_miss", {shape.key_heads, shape.size}, context_miss);
   }

@@ -5,6 +5,7 @@
 
 #include "autograd/functions/rotary.h"
 #include "autograd/functions/rows.h"
+#include "layers/position/rope_frequencies.h"
 
 namespace quire {
 
@@ -12,6 +13,7 @@ LocalTail::LocalTail(const Scope& scope, const Place& place, std::shared_ptr<Pos
     : random_scope_(hash_scope(scope.path() + ".dropout")),
       shape_(HeadShape::of(place.model)),
       position_(place.layer.position),
+      frequencies_(rope_frequencies(position_.rope, position_.rope.dims.value_or(shape_.size))),
       dropout_(place.model.dropout.attention),
       length_(length),
       tables_(std::move(tables)),
@@ -95,7 +97,7 @@ Variable LocalTail::attend(const Forward& f, const CarriedTokens& carried, const
   ops::AttentionInputs settings;
   settings.first_visible = sight.visible.defined() ? sight.visible : first_visible(f, carried, sight);
   settings.attend_self = sight.attend_self;
-  settings.scale = scaled ? 1.0 : 1.0 / std::sqrt(static_cast<double>(shape_.size));
+  settings.scale = rope_logit_factor(position_) / (scaled ? 1.0 : std::sqrt(static_cast<double>(shape_.size)));
   settings.dropout = f.training ? dropout_ : 0;
   settings.key = f.key;
   settings.scope = random_scope_;
@@ -109,8 +111,7 @@ Variable LocalTail::attend(const Forward& f, const CarriedTokens& carried, const
   }
   if (position_.kind == Position::rope) {
     ops::RotaryInputs rotation;
-    rotation.table = tables_->rotary(carried.before, q.dim(1), position_.rope.dims.value_or(shape_.size),
-                                     position_.rope.base, wide_type(q.value().dtype()), device);
+    rotation.table = tables_->rotary(carried.before, q.dim(1), frequencies_, wide_type(q.value().dtype()), device);
     rotation.origin = carried.before;
     rotation.interleaved = position_.rope.layout == RopeLayout::interleaved;
     x.q = rotary(tape, x.q, rotation);

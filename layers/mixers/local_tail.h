@@ -53,6 +53,7 @@ class LocalTail {
   uint32_t random_scope_;
   HeadShape shape_;
   PositionConfig position_;
+  std::vector<double> frequencies_;  // position.kind: rope
   double dropout_;
   int64_t length_;
   std::shared_ptr<PositionTables> tables_;

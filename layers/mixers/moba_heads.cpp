@@ -28,8 +28,8 @@ MobaHeads::MobaHeads(const Scope& scope, const MobaConfig& config, const HeadSha
       scope_(hash_scope(scope.path())),
       config_(config),
       shape_(shape),
-      scale_(1.0 / std::sqrt(static_cast<double>(shape.size))),
-      rotation_(position, rope, shape.size, config.block, std::move(tables)) {
+      rotation_(position, rope, shape.size, config.block, std::move(tables)),
+      scale_(rotation_.logit_factor() / std::sqrt(static_cast<double>(shape.size))) {
   if (!config_.carries()) return;
   store_.emplace(scope, BlockStoreOptions{.period = config_.block,
                                           .capacity = config_.carry.length,

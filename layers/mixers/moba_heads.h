@@ -42,8 +42,8 @@ class MobaHeads {
   uint32_t scope_;
   MobaConfig config_;
   HeadShape shape_;
-  double scale_;
   HeadRotation rotation_;
+  double scale_;
   std::optional<BlockStore> store_;
 };
 

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "layers/mechanism/mechanism_registry.h"
 #include "layers/pass/visibility.h"
+#include "layers/position/rope_frequencies.h"
 
 namespace quire {
 
@@ -36,7 +37,8 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const Place& place, const
       heads_(place.model.heads),
       key_heads_(place.model.heads_of_keys()),
       head_size_(place.model.size_of_head()),
-      scale_(config_.scale_of_logits(head_size_)),
+      frequencies_(rope_frequencies(position_.rope, position_.rope.dims.value_or(head_size_))),
+      scale_(config_.scale_of_logits(head_size_) * rope_logit_factor(position_)),
       dropout_(place.model.dropout.attention),
       random_scope_(hash_scope(scope.path() + ".dropout")),
       projections_(scope, place, config_),
@@ -87,8 +89,7 @@ void SoftmaxAttention::rotate(Tape& tape, AttentionVariables& x, const Tensor& c
   const Tensor& q = x.q.value();
   const int64_t before = x.cache_k.defined() ? x.cache_k.dim(1) : 0;
   ops::RotaryInputs settings;
-  settings.table = tables_->rotary(before, q.dim(1), position_.rope.dims.value_or(head_size_), position_.rope.base,
-                                   wide_type(q.dtype()), q.device());
+  settings.table = tables_->rotary(before, q.dim(1), frequencies_, wide_type(q.dtype()), q.device());
   settings.origin = before;
   settings.interleaved = position_.rope.layout == RopeLayout::interleaved;
   x.q = rotary(tape, x.q, settings);
@@ -100,7 +101,8 @@ void SoftmaxAttention::rotate(Tape& tape, AttentionVariables& x, const Tensor& c
 
 // Adds what memories need beyond queries, keys and values.
 void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const {
-  mixer.scaled_q = config_.qk_norm ? scale_heads(f.tape, mixer.q, head_scale_) : scale(f.tape, mixer.q, scale_);
+  mixer.scaled_q = config_.qk_norm ? scale_heads(f.tape, mixer.q, head_scale_) : mixer.q;
+  if (scale_ != 1) mixer.scaled_q = scale(f.tape, mixer.scaled_q, scale_);
   mixer.project = [this](const Tensor& z) {
     Tape tape(false);
     const auto [k, v] = projections_.keys_and_values(tape, Variable::constant(z));

@@ -41,7 +41,8 @@ class SoftmaxAttention final : public Part {
   int64_t heads_;
   int64_t key_heads_;
   int64_t head_size_;
-  double scale_;  // of the products of queries and keys
+  std::vector<double> frequencies_;  // position.kind: rope
+  double scale_;                     // of the products of queries and keys
   double dropout_;
   uint32_t random_scope_;
   SoftmaxProjections projections_;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "layers/model/model_mechanisms.h"
+#include "layers/position/rope_frequencies.h"
 
 namespace quire {
 
@@ -38,6 +39,26 @@ std::span<const CompositionRule> attention_rules() {
        [](const Place& p) {
          const PositionConfig& position = p.layer.position;
          return position.kind == Position::rope && position.rope.dims.value_or(0) > p.model.size_of_head();
+       }},
+      {"position.rope.dims", "rope.scaling: yarn and longrope scale the logits of all features of a head; leave it out",
+       [](const Place& p) {
+         const PositionConfig& position = p.layer.position;
+         return rope_logit_factor(position) != 1 &&
+                position.rope.dims.value_or(p.model.size_of_head()) != p.model.size_of_head();
+       }},
+      {"position.rope.scaling", "dynamic divides by the number of rotated features less 2; use more, or another kind",
+       [](const Place& p) {
+         const PositionConfig& position = p.layer.position;
+         return position.kind == Position::rope && position.rope.scaling.kind == RopeScaling::dynamic &&
+                position.rope.dims.value_or(p.model.size_of_head()) <= 2;
+       }},
+      {"position.rope.scaling", "short_factors and long_factors of longrope are one number for each pair of features",
+       [](const Place& p) {
+         const PositionConfig& position = p.layer.position;
+         if (position.kind != Position::rope || position.rope.scaling.kind != RopeScaling::longrope) return false;
+         const auto pairs = static_cast<size_t>(position.rope.dims.value_or(p.model.size_of_head()) / 2);
+         const LongropeScaling& longrope = position.rope.scaling.longrope;
+         return longrope.short_factors.size() != pairs || longrope.long_factors.size() != pairs;
        }},
   };
   return rules;

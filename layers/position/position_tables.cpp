@@ -49,10 +49,12 @@ Tensor PositionTables::alibi(int64_t heads, int64_t count, DType dtype, Device d
   });
 }
 
-Tensor PositionTables::rotary(int64_t before, int64_t after, int64_t dims, double base, DType dtype, Device device,
-                              int64_t step) {
-  return find({Kind::rotary, before, after, dims, base, step}, {before + after, 2, dims / 2}, dtype, device,
-              [&](const Tensor& table) { ops::rotary_table(table, before, base, step); });
+Tensor PositionTables::rotary(int64_t before, int64_t after, const std::vector<double>& frequencies, DType dtype,
+                              Device device, int64_t step) {
+  const auto pairs = static_cast<int64_t>(frequencies.size());
+  return find(
+      {Kind::rotary, before, after, 0, 0, step, frequencies}, {before + after, 2, pairs}, dtype, device,
+      [&](const Tensor& table) { ops::rotary_table(table, Tensor::from(frequencies, {pairs}, device), before, step); });
 }
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <vector>
 
 #include "core/tensor.h"
 
@@ -18,9 +19,10 @@ class PositionTables {
   // of head h = 0, 1, ... for any number of heads, as in DRT (Hu et al. 2025). For powers of two this is the published
   // rule, which otherwise takes slopes from the next power of two.
   Tensor alibi(int64_t heads, int64_t count, DType dtype, Device device);
-  // [before + after, 2, dims / 2]: rotary angles of positions -before, ..., after - 1 (kernels/rotary.h), each times
-  // step.
-  Tensor rotary(int64_t before, int64_t after, int64_t dims, double base, DType dtype, Device device, int64_t step = 1);
+  // [before + after, 2, P]: rotary angles of positions -before, ..., after - 1 (kernels/rotary.h), each times step.
+  // frequencies: P angles per position (rope_frequencies.h).
+  Tensor rotary(int64_t before, int64_t after, const std::vector<double>& frequencies, DType dtype, Device device,
+                int64_t step = 1);
 
  private:
   enum class Kind { sinusoid, alibi, rotary };
@@ -29,6 +31,7 @@ class PositionTables {
     int64_t first, second, third;
     double base;
     int64_t step = 1;
+    std::vector<double> frequencies = {};
     auto operator<=>(const Key&) const = default;
   };
   Tensor find(const Key& key, const Shape& shape, DType dtype, Device device,

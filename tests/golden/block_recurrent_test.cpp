@@ -13,6 +13,7 @@
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/rotary_angles.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -238,7 +239,7 @@ class RecurrentLayer {
     if (golden_.text("rope") == "half") {
       ops::RotaryInputs rotation;
       rotation.table = Tensor::empty({2 * window_, 2, size_ / 2}, golden_.dtype(), test_device());
-      ops::rotary_table(rotation.table, 0, base, 1);
+      ops::rotary_table(rotation.table, rotary_frequencies(base, size_ / 2, test_device()), 0, 1);
       rotation.origin = window_;
       x.q = rotary(tape, x.q, rotation);
       x.k = rotary(tape, x.k, rotation);

@@ -7,6 +7,7 @@
 #include "layers/mixers/infini_memory.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
+#include "tests/support/rotary_angles.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -79,7 +80,7 @@ class Infini {
     } else {
       ops::RotaryInputs rotation;
       rotation.table = Tensor::empty({tokens_, 2, size_ / 2}, golden_.dtype(), test_device());
-      ops::rotary_table(rotation.table, 0, golden_.real("rope_base"), 1);
+      ops::rotary_table(rotation.table, rotary_frequencies(golden_.real("rope_base"), size_ / 2, test_device()), 0, 1);
       rotation.interleaved = golden_.text("rope") == "interleaved";
       x.q = rotary(tape, q, rotation);
       x.k = rotary(tape, k, rotation);

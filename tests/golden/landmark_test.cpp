@@ -9,6 +9,7 @@
 #include "layers/mixers/key_blocks.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
+#include "tests/support/rotary_angles.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_device.h"
 
@@ -24,7 +25,7 @@ Variable rotated(Tape& tape, const GoldenCase& golden, const Variable& x) {
   }
   ops::RotaryInputs settings;
   settings.table = Tensor::empty({x.dim(1), 2, x.dim(3) / 2}, x.value().dtype(), test_device());
-  ops::rotary_table(settings.table, 0, golden.real("rope_base"), 1);
+  ops::rotary_table(settings.table, rotary_frequencies(golden.real("rope_base"), x.dim(3) / 2, test_device()), 0, 1);
   settings.interleaved = golden.text("rope") == "interleaved";
   return rotary(tape, x, settings);
 }

@@ -148,6 +148,47 @@ TEST(Generation, ReadsCachesOfHalfSize) {
   EXPECT_GT(difference, 0);
 }
 
+TEST(Generation, OtherProjectionsNormsAndAngles) {
+  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
+           {"model.position.kind=rope", "model.attention.softmax={bias: qkv, rms_qk_norm: head, scale: 0.5}",
+            "model.norm.placement=both"},
+           {"model.attention.softmax={bias: all, rms_qk_norm: all}", "model.norm.placement=after"},
+           {"model.position.kind=rope", "model.residual=parallel", "model.mlp={kind: geglu_erf, bias: true}",
+            "model.position.rope.scaling={kind: yarn, factor: 4, original_length: 8}"}}) {
+    Model model(settings);
+    for (const int64_t piece : {1, 5}) {
+      expect_near(generator_logits(model, {"data.subsequence=" + std::to_string(piece)}, 30),
+                  logits_of(model, model.network, 30, piece), settings[0]);
+    }
+  }
+}
+
+// A generated text is one subsequence, whose positions end.
+TEST(Generation, LearnedPositionsCountInTheDocument) {
+  Model model({"model.attention.softmax.carry={kind: none, length: none}", "model.position.kind=none",
+               "model.embedding.learned_positions=40", "data.subsequence=20"});
+  const ByteTokenizer tokenizer;
+  std::vector<int32_t> ids{tokenizer.bos_id()};
+  tokenizer.encode(kText, ids);
+  Generator one_by_one(model.store, model.config, tokenizer, model.machine);
+  for (size_t read = 0; read < 20; ++read) {
+    one_by_one.read({&ids[read], 1});
+    expect_near(one_by_one.logits(), logits_of(model, model.network, static_cast<int64_t>(read), 20), "one by one");
+  }
+  EXPECT_ERROR(one_by_one.read({&ids[20], 1}), ErrorKind::config, "21 tokens, BOS included, are more than the 20");
+  expect_near(generator_logits(model, {"data.subsequence=40"}, 31), logits_of(model, model.network, 31, 40), "longer");
+  Generator prompted(model.store, model.config, tokenizer, model.machine, kText.substr(0, 9));
+  EXPECT_ERROR(generate(prompted, tokenizer, {.length = 12}, {}), ErrorKind::config, "21 tokens, BOS included");
+}
+
+TEST(Generation, NeverGivesAnIdWithoutAToken) {
+  Model model({"model.vocabulary=300"});
+  const ByteTokenizer tokenizer;
+  Generator generator(model.store, model.config, tokenizer, model.machine, "abc");
+  EXPECT_EQ(generator.logits().size(), 258U);
+  for (int i = 0; i < 30; ++i) EXPECT_LT(generator.next({.temperature = 9, .seed = static_cast<uint64_t>(i)}), 258);
+}
+
 // A model without a cache generates with what its subsequence would have shown it: never a longer distance.
 TEST(Generation, WithoutACacheItSlides) {
   Model model(

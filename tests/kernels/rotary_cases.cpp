@@ -4,6 +4,7 @@
 #include "kernels/rotary.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
+#include "tests/support/rotary_angles.h"
 
 namespace quire::test {
 
@@ -30,7 +31,7 @@ void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f
   const Tensor given = f.positions ? random.integers({f.rows, f.tokens}, -f.before, 19) : Tensor();
   const auto run = [f](const Tensors& in, bool in_place) {
     const Tensor table = wide_beside(in[0], {f.before + (f.positions ? 19 : f.tokens), 2, f.pairs});
-    ops::rotary_table(table, f.before, 50, 1);
+    ops::rotary_table(table, rotary_frequencies(50, f.pairs, table.device()), f.before, 1);
     const Tensor out = in_place ? in[0] : like(in[0]);
     ops::rotary(out, {.x = in[0],
                       .table = table,
@@ -91,8 +92,8 @@ void add_rotary_cases(std::vector<OpCase>& cases) {
     cases.push_back({"rotary_table",
                      std::to_string(entries) + "x" + std::to_string(pairs) + (step > 1 ? "_steps" : ""),
                      {random.normal({entries, 2, pairs})},
-                     [zero = origin, by = step](const Tensors& in) {
-                       ops::rotary_table(in[0], zero, 50, by);
+                     [zero = origin, p = pairs, by = step](const Tensors& in) {
+                       ops::rotary_table(in[0], rotary_frequencies(50, p, in[0].device()), zero, by);
                        return Tensors{in[0]};
                      },
                      [zero = origin, p = pairs, by = step](const Tensors& in) {

@@ -11,6 +11,7 @@
 #include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
 #include "tests/support/composed_attention.h"
+#include "tests/support/rotary_angles.h"
 
 namespace quire::test {
 
@@ -109,7 +110,7 @@ void add_stored(std::vector<OpCase>& cases, const StoredForm& f) {
     with.turn = x[4].value();
     if (f.pairs > 0) {
       with.table = wide_beside(x[0].value(), {kTurns, 2, f.pairs});
-      ops::rotary_table(with.table, 0, 20, 3);
+      ops::rotary_table(with.table, rotary_frequencies(20, f.pairs, with.table.device()), 0, 3);
     }
     return with;
   };

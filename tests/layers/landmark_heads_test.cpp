@@ -7,6 +7,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/head_reader.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/rotary_angles.h"
 #include "tests/support/saved_state.h"
 
 namespace quire::test {
@@ -136,7 +137,7 @@ TEST(LandmarkHeads, IgnoredLandmarksAreSeenByNobody) {
         if (!rotated) return without_landmarks(x, block + 1);
         ops::RotaryInputs settings;
         settings.table = Tensor::empty({kTokens, 2, kSize / 2}, DType::f64, test_device());
-        ops::rotary_table(settings.table, 0, RopeConfig{}.base, 1);
+        ops::rotary_table(settings.table, rotary_frequencies(RopeConfig{}.base, kSize / 2, test_device()), 0, 1);
         Tape tape(false);
         return without_landmarks(rotary(tape, Variable::constant(x), settings).value(), block + 1);
       };

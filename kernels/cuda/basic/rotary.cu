@@ -8,23 +8,23 @@ namespace quire::cuda {
 namespace {
 
 template <typename T>
-__global__ void rotary_table_kernel(T* table, int64_t count, int64_t pairs, int64_t origin, double base, int64_t step) {
+__global__ void rotary_table_kernel(T* table, const double* frequency, int64_t count, int64_t pairs, int64_t origin,
+                                    int64_t step) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
     const int64_t n = i / pairs;
     const int64_t pair = i % pairs;
-    const double frequency = std::pow(base, -static_cast<double>(pair) / static_cast<double>(pairs));
-    const double angle = static_cast<double>((n - origin) * step) * frequency;
+    const double angle = static_cast<double>((n - origin) * step) * frequency[pair];
     table[n * 2 * pairs + pair] = static_cast<T>(std::cos(angle));
     table[n * 2 * pairs + pairs + pair] = static_cast<T>(std::sin(angle));
   }
 }
 
-void rotary_table(const Tensor& table, int64_t origin, double base, int64_t step) {
-  check_rotary_table(table);
+void rotary_table(const Tensor& table, const Tensor& frequency, int64_t origin, int64_t step) {
+  check_rotary_table(table, frequency);
   dispatch_wide(table.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(rotary_table_kernel<T>, blocks_for(table.numel() / 2), kBlock, 0, table.data<T>(), table.numel() / 2,
-           table.dim(2), origin, base, step);
+    launch(rotary_table_kernel<T>, blocks_for(table.numel() / 2), kBlock, 0, table.data<T>(), frequency.data<double>(),
+           table.numel() / 2, table.dim(2), origin, step);
   });
 }
 
