@@ -41,6 +41,30 @@ void CheckpointFolder::write(const CheckpointPart& part, int64_t part_file_bytes
   write_file(number, all.subspan(begin));
 }
 
+void CheckpointFolder::write_streamed(const std::string& part, std::span<const StreamedTensor> tensors,
+                                      int64_t part_file_bytes) {
+  const auto bytes_of = [](const StreamedTensor& tensor) {
+    return tensor.shape.numel() * static_cast<int64_t>(size_of(tensor.dtype));
+  };
+  int number = 0;
+  size_t next = 0;
+  do {
+    const std::string name = part_file_name(part, ++number);
+    Hdf5Writer writer(path_ / name);
+    int64_t bytes = 0;
+    for (; next < tensors.size() && (bytes == 0 || bytes + bytes_of(tensors[next]) <= part_file_bytes); ++next) {
+      const StreamedTensor& tensor = tensors[next];
+      writer.put_in_pieces("tensors/" + tensor.name, tensor.dtype, tensor.shape, tensor.fill);
+      bytes += bytes_of(tensor);
+    }
+    writer.close();
+    File file = File::open(path_ / name);
+    const std::string checksum = checksum_of_file(file);
+    file.flush();
+    files_.push_back({name, file.size(), checksum});
+  } while (next < tensors.size());
+}
+
 void CheckpointFolder::write_raw(const std::string& name, const std::function<void(const WriteBytes& write)>& fill) {
   File file = File::create(path_ / name);
   Checksum checksum;

@@ -1,0 +1,105 @@
+#include "trainers/exchange/tensor_cut.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/bfloat16.h"
+
+namespace quire {
+
+namespace {
+
+template <typename Stored>
+Stored load(const std::byte* at) {
+  Stored value;
+  std::memcpy(&value, at, sizeof(Stored));
+  return value;
+}
+
+double number_of(double value) {
+  return value;
+}
+float number_of(float value) {
+  return value;
+}
+float number_of(bfloat16 value) {
+  return static_cast<float>(value);
+}
+struct Half {
+  uint16_t bits;
+};
+float number_of(Half value) {
+  return float_of_half(value.bits);
+}
+
+// Values `count` of a run whose elements lie `stride` apart.
+template <typename Stored, typename T>
+bool read_run(const std::byte* from, int64_t stride, double added, std::span<T> out) {
+  bool fits = true;
+  const auto step = stride * static_cast<int64_t>(sizeof(Stored));
+  for (T& value : out) {
+    const auto stored = number_of(load<Stored>(from));
+    value = added == 0 ? static_cast<T>(stored) : static_cast<T>(static_cast<double>(stored) + added);
+    if constexpr (sizeof(stored) > sizeof(T)) fits = fits && (std::isfinite(value) || !std::isfinite(stored));
+    from += step;
+  }
+  return fits;
+}
+
+template <typename Stored, typename T>
+bool read_all(const TensorCut& cut, const Shape& shape, const std::byte* bytes, int64_t begin, std::span<T> out) {
+  const int64_t rows = shape[0];
+  const int64_t columns = shape.rank() == 1 ? 1 : shape.numel() / rows;
+  const bool transposed = cut.transposed && shape.rank() > 1;
+  const int64_t all_rows = rows * cut.parts;
+  bool fits = true;
+  for (size_t done = 0; done < out.size();) {
+    const int64_t at = begin + static_cast<int64_t>(done);
+    const int64_t row = at / columns, column = at % columns;
+    // Whole tensors are one run.
+    const int64_t run = cut.parts == 1 && !transposed
+                            ? static_cast<int64_t>(out.size() - done)
+                            : std::min(columns - column, static_cast<int64_t>(out.size() - done));
+    const int64_t there = cut.row_of(row, rows);
+    const int64_t first = transposed ? column * all_rows + there : there * columns + column;
+    fits = read_run<Stored>(bytes + first * static_cast<int64_t>(sizeof(Stored)), transposed ? all_rows : 1, cut.added,
+                            out.subspan(done, static_cast<size_t>(run))) &&
+           fits;
+    done += static_cast<size_t>(run);
+  }
+  return fits;
+}
+
+}  // namespace
+
+std::vector<int64_t> TensorCut::shape_of(const Shape& shape) const {
+  std::vector<int64_t> sizes(shape.begin(), shape.end());
+  if (!sizes.empty()) sizes[0] *= parts;
+  if (transposed && sizes.size() == 2) std::swap(sizes[0], sizes[1]);
+  return sizes;
+}
+
+template <typename T>
+bool read_cut(const TensorCut& cut, const Shape& shape, StoredType type, std::span<const std::byte> bytes,
+              int64_t begin, std::span<T> out) {
+  switch (type) {
+    case StoredType::f64:
+      return read_all<double>(cut, shape, bytes.data(), begin, out);
+    case StoredType::f32:
+      return read_all<float>(cut, shape, bytes.data(), begin, out);
+    case StoredType::bf16:
+      return read_all<bfloat16>(cut, shape, bytes.data(), begin, out);
+    case StoredType::f16:
+      return read_all<Half>(cut, shape, bytes.data(), begin, out);
+    default:
+      return false;
+  }
+}
+
+template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
+                       std::span<float>);
+template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
+                       std::span<double>);
+
+}  // namespace quire
