@@ -24,6 +24,9 @@ struct StreamedTensor {
   std::function<void(int64_t begin, std::span<std::byte> piece)> fill;
 };
 
+// The size of the files of a streamed part: the disk writes one while the next one is made.
+inline constexpr int64_t kStreamedFileBytes = int64_t{64} << 20;
+
 // Writes files durably into the folder of an unfinished checkpoint and records name, size and checksum of each. Several
 // of these may write different files of one folder: the manifest lists the files of all of them.
 class CheckpointFolder {
@@ -36,7 +39,7 @@ class CheckpointFolder {
   void write(const CheckpointPart& part, int64_t part_file_bytes = kPartFileBytes, const FileShare& share = {});
   // Writes a part of tensors only, of which no more than a piece is ever in memory.
   void write_streamed(const std::string& part, std::span<const StreamedTensor> tensors,
-                      int64_t part_file_bytes = kPartFileBytes);
+                      int64_t part_file_bytes = kStreamedFileBytes);
   // Writes a file that may be larger than memory: fill(write) passes its bytes to write() in pieces.
   using WriteBytes = std::function<void(std::span<const std::byte>)>;
   void write_raw(const std::string& name, const std::function<void(const WriteBytes& write)>& fill);
