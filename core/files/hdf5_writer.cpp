@@ -126,11 +126,17 @@ void Hdf5Writer::put_stream(const std::string& path, DType dtype, int64_t count,
 void Hdf5Writer::put_in_pieces(const std::string& path, DType dtype, const Shape& shape, const FillPiece& fill) {
   const Lock lock;
   const Checker& checker = impl_->checker;
-  QUIRE_CHECK(shape.rank() > 0, "hdf5: {} is a scalar, which has no pieces", path);
   const Handle space = make_space(checker, shape, path);
   const Handle dataset = impl_->create(path, hdf5::file_type(dtype), space);
   if (dtype == DType::bf16 || dtype == DType::f8) set_attribute(path, "dtype", std::string(name_of(dtype)));
   if (shape.numel() == 0) return;
+  if (shape.rank() == 0) {
+    std::vector<std::byte> value(size_of(dtype));
+    fill(0, value);
+    checker.check(H5Dwrite(dataset, hdf5::memory_type(dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, value.data()), "write",
+                  path);
+    return;
+  }
   const int64_t row = shape.numel() / shape[0];
   const int64_t row_bytes = row * static_cast<int64_t>(size_of(dtype));
   const int64_t rows = std::clamp(static_cast<int64_t>(kPiece) / row_bytes, int64_t{1}, shape[0]);

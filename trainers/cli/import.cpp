@@ -26,6 +26,17 @@ void run(Arguments& arguments) {
   const auto started = std::chrono::steady_clock::now();
   const ImportReport report = import_model(options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  if (report.architecture == "quire") {
+    if (arguments.json) {
+      return print_json(nlohmann::ordered_json{{"output", arguments.output},
+                                               {"architecture", report.architecture},
+                                               {"tensors", report.tensors},
+                                               {"bytes", report.bytes},
+                                               {"seconds", seconds}});
+    }
+    return print(fmt::format("{}: a run that quire exported, {} tensors, {} bytes, {:.1f} s\n", arguments.output,
+                             report.tensors, report.bytes, seconds));
+  }
   if (arguments.json) {
     return print_json(nlohmann::ordered_json{{"output", arguments.output},
                                              {"architecture", report.architecture},

@@ -139,11 +139,11 @@ LayerWindows read_windows(HfConfig& config, const Traits& traits, const std::vec
 }
 
 // The keys of a layer that may differ from layer to layer.
-struct LayerKeys {
+struct PerLayer {
   std::string position;
   std::string window;
 };
-std::vector<LayerKeys> keys_of_layers(HfConfig& config, const Traits& traits, const HfModel& model, int64_t length) {
+std::vector<PerLayer> keys_of_layers(HfConfig& config, const Traits& traits, const HfModel& model, int64_t length) {
   const std::vector<bool> rotary = rotary_layers(config, traits, model.layers);
   const LayerWindows windows = read_windows(config, traits, rotary);
   const bool gemma = traits.windows == Windows::gemma3;
@@ -161,7 +161,7 @@ std::vector<LayerKeys> keys_of_layers(HfConfig& config, const Traits& traits, co
     if (full.kind == "default" && sliding.kind != "default")
       config.refuse("rope_parameters", "scales sliding_attention alone");
   }
-  std::vector<LayerKeys> keys;
+  std::vector<PerLayer> keys;
   for (size_t i = 0; i < rotary.size(); ++i) {
     const bool windowed = windows.windowed[i];
     keys.push_back(
@@ -171,11 +171,11 @@ std::vector<LayerKeys> keys_of_layers(HfConfig& config, const Traits& traits, co
   return keys;
 }
 
-void add_layers(const std::vector<LayerKeys>& keys, HfModel& model) {
+void add_layers(const std::vector<PerLayer>& keys, HfModel& model) {
   model.settings.push_back("model.position=" + keys.front().position);
   model.settings.push_back("model.attention.softmax.window=" + keys.front().window);
   std::vector<std::string> texts;
-  for (const LayerKeys& layer : keys) {
+  for (const PerLayer& layer : keys) {
     texts.push_back(fmt::format("position: {}, attention: {{softmax: {{window: {}}}}}", layer.position, layer.window));
   }
   if (const auto overrides = layer_overrides(texts)) model.settings.push_back(*overrides);

@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/files/file_io.h"
 #include "data/tokenizers/ids_tokenizer.h"
 #include "data/tokenizers/make_tokenizer.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/exchange/hf_config.h"
 #include "trainers/exchange/new_run.h"
+#include "trainers/exchange/own_layout.h"
 #include "trainers/exchange/weight_plan.h"
 #include "trainers/setup/model.h"
 
@@ -47,6 +50,9 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const ImportOptions& options, HfConf
   found = true;
   if (options.tokenizer == "ids") return bare_ids(config, vocabulary);
   if (options.tokenizer) return parse_tokenizer_option(*options.tokenizer, any);
+  if (const fs::path own = options.folder / "tokenizer.txt"; has_file(own)) {  // export writes it
+    return make_tokenizer(read_text_file(own, {.kind = ErrorKind::data}), own.string(), ErrorKind::data);
+  }
   if (has_file(options.folder / "tokenizer.json")) return parse_tokenizer_option("hf:" + folder, any);
   if (has_file(options.folder / "vocab.json") && has_file(options.folder / "merges.txt")) {
     return parse_tokenizer_option("bpe:" + folder, any);
@@ -74,10 +80,21 @@ RunConfig run_config(const HfModel& model, const Tokenizer& tokenizer, const Imp
   return parse_config<RunConfig>("{}", name, run_settings(model, tokenizer, options));
 }
 
+// Imports what export wrote under quire's own names; configuration and tokenizer are there, too.
+ImportReport import_own_folder(const ImportOptions& options) {
+  if (options.tokenizer || options.length || !options.ignored.empty() || !options.overrides.empty()) {
+    fail(ErrorKind::config, "{}: was exported by quire and comes back as it was; leave out every option but --output",
+         options.folder.string());
+  }
+  const OwnImport imported = import_own(options.folder, options.output);
+  return {.architecture = "quire", .tensors = imported.tensors, .bytes = imported.bytes};
+}
+
 }  // namespace
 
 ImportReport import_model(const ImportOptions& options) {
   NewFolder::require_new(options.output);
+  if (is_own_layout(options.folder)) return import_own_folder(options);
   HfConfig hf = HfConfig::read(options.folder / "config.json");
   const HfModel model = read_hf_model(hf, {.length = options.length, .ignored = options.ignored});
   const ModelFiles files = ModelFiles::open(options.folder);
@@ -98,7 +115,10 @@ ImportReport import_model(const ImportOptions& options) {
   const DType dtype = config.run.precision == Precision::f64 ? DType::f64 : DType::f32;
   std::vector<StreamedTensor> tensors;
   for (const WeightSource& source : plan.sources) tensors.push_back(streamed(source, dtype));
-  write_new_run(options.output, config, tokenizer->serialise(),
+  CheckpointMeta meta{.rows = config.data.rows};
+  meta.backend = "import";
+  meta.dtype = name_of(dtype);
+  write_new_run(options.output, {0, meta.to_json(), dump_saved_config(config), tokenizer->serialise()},
                 [&](CheckpointFolder& folder) { folder.write_streamed("model", tensors); });
 
   report.architecture = model.type;

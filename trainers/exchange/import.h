@@ -20,8 +20,8 @@ struct ImportOptions {
 };
 
 struct ImportReport {
-  std::string architecture;
-  std::string tokenizer;  // its kind
+  std::string architecture;    // quire: of a folder under quire's own names; then only tensors and bytes are given
+  std::string tokenizer = {};  // its kind
   bool tokenizer_was_found = false;
   int64_t vocabulary = 0;
   int64_t tokenizer_ids = 0;

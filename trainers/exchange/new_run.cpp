@@ -9,7 +9,6 @@
 
 #include "core/check.h"
 #include "core/files/file_io.h"
-#include "trainers/checkpoint/checkpoint_meta.h"
 
 namespace quire {
 
@@ -70,16 +69,11 @@ void NewFolder::finish() {
   flush_directory(output_.parent_path());
 }
 
-void write_new_run(const fs::path& output, const RunConfig& config, const std::string& tokenizer,
-                   const WriteFiles& write_files) {
+void write_new_run(const fs::path& output, const NewRun& run, const WriteFiles& write_files) {
   NewFolder folder(output);
-  CheckpointMeta meta{.rows = config.data.rows};
-  meta.backend = "import";
-  meta.dtype = name_of(config.run.precision == Precision::f64 ? DType::f64 : DType::f32);
-  const std::string text = dump_saved_config(config);
-  write_checkpoint(folder.path() / "checkpoints", 0, write_files, meta.to_json(),
-                   {{"config.yaml", text}, {"tokenizer.txt", tokenizer}});
-  write_file_durably(folder.path() / "config.yaml", text);
+  write_checkpoint(folder.path() / "checkpoints", run.step, write_files, run.meta,
+                   {{"config.yaml", run.config}, {"tokenizer.txt", run.tokenizer}});
+  write_file_durably(folder.path() / "config.yaml", run.config);
   folder.finish();
 }
 

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "trainers/checkpoint/checkpoint.h"
-#include "trainers/setup/config.h"
 
 namespace quire {
 
@@ -31,8 +30,15 @@ class NewFolder {
   bool finished_ = false;
 };
 
-// Writes the run: its configuration, and a checkpoint of step 0 whose files `write_files` adds.
-void write_new_run(const std::filesystem::path& output, const RunConfig& config, const std::string& tokenizer,
-                   const WriteFiles& write_files);
+// A run without history.
+struct NewRun {
+  int64_t step = 0;
+  nlohmann::json meta;  // meta.json of the checkpoint
+  std::string config;   // text of config.yaml
+  std::string tokenizer;
+};
+
+// Writes config.yaml and a checkpoint, whose files `write_files` adds.
+void write_new_run(const std::filesystem::path& output, const NewRun& run, const WriteFiles& write_files);
 
 }  // namespace quire

@@ -1,6 +1,9 @@
 #include "trainers/exchange/safetensors_writer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -43,12 +46,31 @@ std::vector<PlannedTensor> in_file_order(std::vector<PlannedTensor> tensors) {
   return tensors;
 }
 
+std::vector<std::vector<PlannedTensor>> in_shards(const std::vector<PlannedTensor>& tensors, int64_t max_bytes) {
+  std::vector<std::vector<PlannedTensor>> shards(1);
+  int64_t bytes = 0;
+  for (const PlannedTensor& tensor : tensors) {
+    if (bytes > 0 && bytes + tensor.bytes() > max_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    shards.back().push_back(tensor);
+    bytes += tensor.bytes();
+  }
+  for (std::vector<PlannedTensor>& shard : shards) shard = in_file_order(std::move(shard));
+  return shards;
+}
+
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::span<const PlannedTensor> tensors,
                                      const std::map<std::string, std::string>& metadata)
     : path_(path), partial_(with_suffix(path, ".partial")), file_(File::create(partial_)) {
   const std::string header = header_of(tensors, metadata);
   const uint64_t length = header.size();
-  for (const PlannedTensor& tensor : tensors) left_ += tensor.bytes();
+  const auto data = static_cast<int64_t>(sizeof(length) + header.size());
+  for (const PlannedTensor& tensor : tensors) {
+    places_[tensor.name] = {data + left_, tensor.bytes()};
+    left_ += tensor.bytes();
+  }
   file_->write(std::as_bytes(std::span(&length, 1)));
   file_->write(std::as_bytes(std::span(header)));
 }
@@ -60,11 +82,18 @@ SafetensorsWriter::~SafetensorsWriter() {
   std::filesystem::remove(partial_, ignored);
 }
 
-void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  QUIRE_CHECK(static_cast<int64_t>(bytes.size()) <= left_, "safetensors: {} bytes more than the header says",
-              static_cast<int64_t>(bytes.size()) - left_);
-  file_->write(bytes);
+void SafetensorsWriter::write(const std::string& tensor, int64_t offset, std::span<const std::byte> bytes) {
+  const auto [first, size] = places_.at(tensor);
+  QUIRE_CHECK(offset >= 0 && offset + static_cast<int64_t>(bytes.size()) <= size,
+              "safetensors: {} bytes from {} on do not fit {}, which has {}", bytes.size(), offset, tensor, size);
   left_ -= static_cast<int64_t>(bytes.size());
+  for (int64_t at = first + offset; !bytes.empty();) {
+    const ssize_t written = ::pwrite(file_->descriptor(), bytes.data(), bytes.size(), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(ErrorKind::disk, "cannot write {}: {}", partial_.string(), std::strerror(errno));
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    at += written;
+  }
 }
 
 void SafetensorsWriter::finish() {

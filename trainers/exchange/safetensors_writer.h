@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/files/file.h"
@@ -25,6 +26,9 @@ struct PlannedTensor {
 // Returns the order of the file: wide types first, so that every tensor is aligned to its type, then by name.
 std::vector<PlannedTensor> in_file_order(std::vector<PlannedTensor> tensors);
 
+// Divides tensors into files of at most so many bytes; a larger tensor has a file for itself.
+std::vector<std::vector<PlannedTensor>> in_shards(const std::vector<PlannedTensor>& tensors, int64_t max_bytes);
+
 // Writes PATH.partial; finish() flushes it and gives it its name. Without finish() nothing remains. Failures are
 // Error(disk).
 class SafetensorsWriter {
@@ -36,14 +40,15 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   ~SafetensorsWriter();
 
-  // Takes the bytes of all tensors one after the other, in pieces of any size.
-  void write(std::span<const std::byte> bytes);
+  // Writes bytes of a tensor from an offset in it. Tensors and pieces come in any order, each byte once.
+  void write(const std::string& tensor, int64_t offset, std::span<const std::byte> bytes);
   void finish();
 
  private:
   std::filesystem::path path_;
   std::filesystem::path partial_;
   std::optional<File> file_;
+  std::map<std::string, std::pair<int64_t, int64_t>> places_;  // first byte in the file, number of bytes
   int64_t left_ = 0;
 };
 

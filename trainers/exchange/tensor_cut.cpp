@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/bfloat16.h"
+#include "core/check.h"
 
 namespace quire {
 
@@ -97,9 +98,63 @@ bool read_cut(const TensorCut& cut, const Shape& shape, StoredType type, std::sp
   }
 }
 
+namespace {
+
+template <typename Stored>
+void store(std::byte* at, Stored value) {
+  std::memcpy(at, &value, sizeof(Stored));
+}
+
+// Returns false when the type cannot hold the value.
+bool store_as(StoredType type, double value, std::byte* at) {
+  const auto narrow = static_cast<float>(value);
+  switch (type) {
+    case StoredType::f64:
+      store(at, value);
+      return true;
+    case StoredType::f32:
+      store(at, narrow);
+      return std::isfinite(narrow) || !std::isfinite(value);
+    case StoredType::bf16:
+      store(at, bfloat16(narrow));
+      return std::isfinite(static_cast<float>(bfloat16(narrow))) || !std::isfinite(value);
+    case StoredType::f16:
+      store(at, half_of(narrow));
+      return std::isfinite(float_of_half(half_of(narrow))) || !std::isfinite(value);
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void write_cut(const TensorCut& cut, const Shape& shape, std::span<const T> values, StoredType type,
+               std::span<std::byte> bytes, const std::string& name) {
+  const int64_t rows = shape[0];
+  const int64_t columns = shape.rank() == 1 ? 1 : shape.numel() / rows;
+  const bool transposed = cut.transposed && shape.rank() > 1;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t there = cut.row_of(row, rows);
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t at = transposed ? column * rows * cut.parts + there : there * columns + column;
+      const double value = static_cast<double>(values[static_cast<size_t>(row * columns + column)]) - cut.added;
+      if (!store_as(type, value, bytes.data() + at * size_of(type))) {
+        fail(ErrorKind::data, "{}: the value {} is beyond what {} can hold; give another --dtype", name, value,
+             name_of(type));
+      }
+    }
+  }
+}
+
 template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
                        std::span<float>);
 template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
                        std::span<double>);
+
+template void write_cut(const TensorCut&, const Shape&, std::span<const float>, StoredType, std::span<std::byte>,
+                        const std::string&);
+template void write_cut(const TensorCut&, const Shape&, std::span<const double>, StoredType, std::span<std::byte>,
+                        const std::string&);
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/shape.h"
@@ -33,9 +34,19 @@ template <typename T>
 bool read_cut(const TensorCut& cut, const Shape& shape, StoredType type, std::span<const std::byte> bytes,
               int64_t begin, std::span<T> out);
 
+// Writes the parameter's values into the bytes of the tensor, which has room for all of its parts. Throws Error(data)
+// for a value that the type cannot hold.
+template <typename T>
+void write_cut(const TensorCut& cut, const Shape& shape, std::span<const T> values, StoredType type,
+               std::span<std::byte> bytes, const std::string& name);
+
 extern template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
                               std::span<float>);
 extern template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
                               std::span<double>);
+extern template void write_cut(const TensorCut&, const Shape&, std::span<const float>, StoredType, std::span<std::byte>,
+                               const std::string&);
+extern template void write_cut(const TensorCut&, const Shape&, std::span<const double>, StoredType,
+                               std::span<std::byte>, const std::string&);
 
 }  // namespace quire
