@@ -134,6 +134,13 @@ TEST_F(ExportTest, NarrowTypesAreWritten) {
   }
 }
 
+TEST_F(ExportTest, AnImportedRunHasNothingToResume) {
+  const ProgramResult result = run_quire({"train", "--resume", path("run"), "data.corpus=corpus.h5"});
+  EXPECT_EQ(result.code, 4);
+  ASSERT_EQ(result.errors().size(), 1U);
+  EXPECT_NE(result.errors()[0].find("init.from="), std::string::npos) << result.errors()[0];
+}
+
 TEST_F(ExportTest, EveryVerbTakesAnImportedRun) {
   const std::string run = path("run");
   for (const char* split : {"train", "valid"}) {
