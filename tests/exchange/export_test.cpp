@@ -2,6 +2,7 @@
 #include "tests/exchange/exchange_folder.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_run.h"
+#include "trainers/exchange/export_tokenizer.h"
 
 namespace quire::test {
 namespace {
@@ -132,6 +133,20 @@ TEST_F(ExportTest, NarrowTypesAreWritten) {
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(run_quire({"import", path(type), "--output", path((std::string(type) + "-back").c_str())}).code, 0);
   }
+}
+
+TEST(ExportTokenizer, FilesOfOtherProgramsAreMadeOfTheStoredText) {
+  const TemporaryDirectory folder;
+  const std::string json =
+      R"({"added_tokens": [{"id": 1, "content": "</s>"}], "model": {"vocab": {"<s>": 0, "a": 2}}})";
+  export_tokenizer("hf\n0 1\n" + json, 0, 1, folder.path());
+  EXPECT_EQ(read_all(folder / "tokenizer.json"), json);
+  const nlohmann::json config = nlohmann::json::parse(read_all(folder / "tokenizer_config.json"));
+  EXPECT_EQ(config.at("bos_token"), "<s>");
+  EXPECT_EQ(config.at("eos_token"), "</s>");
+  export_tokenizer("spm\n6162ff", 1, 2, folder.path());
+  EXPECT_EQ(read_all(folder / "tokenizer.model"), "ab\xff");
+  EXPECT_EQ(read_all(folder / "tokenizer.txt"), "spm\n6162ff");
 }
 
 TEST_F(ExportTest, AnImportedRunHasNothingToResume) {

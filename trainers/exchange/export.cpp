@@ -6,6 +6,7 @@
 #include "core/files/file_io.h"
 #include "layers/parameters/parameter_store.h"
 #include "trainers/exchange/export_config.h"
+#include "trainers/exchange/export_tokenizer.h"
 #include "trainers/exchange/name_table.h"
 #include "trainers/exchange/new_run.h"
 #include "trainers/exchange/own_layout.h"
@@ -124,16 +125,12 @@ std::string torch_name(StoredType type) {
   return type == StoredType::bf16 ? "bfloat16" : "float32";
 }
 
-void write_texts(const CheckpointReader& reader, const ExportedConfig& exported, StoredType type,
-                 const fs::path& folder) {
+void write_hf_config(const ExportedConfig& exported, StoredType type, const fs::path& folder) {
   nlohmann::ordered_json json = exported.json;
   // Versions 4 and 5 of transformers have different names for it.
   json["torch_dtype"] = torch_name(type);
   json["dtype"] = torch_name(type);
   write_file_durably(folder / "config.json", json.dump(2) + "\n");
-  const std::string tokenizer = reader.read_text("tokenizer.txt");
-  write_file_durably(folder / "tokenizer.txt", tokenizer);
-  if (tokenizer.starts_with("spm\n")) write_file_durably(folder / "tokenizer.model", tokenizer.substr(4));
 }
 
 // The model may have more ids than its tokenizer.
@@ -174,7 +171,8 @@ ExportReport export_checkpoint(const CheckpointReader& reader, const ExportOptio
     Shards shards(folder.path(), target);
     write_weights(reader, part_of(options.weights), target, shards);
     shards.finish();
-    write_texts(reader, *exported, type, folder.path());
+    write_hf_config(*exported, type, folder.path());
+    export_tokenizer(reader.read_text("tokenizer.txt"), tokenizer->bos_id(), tokenizer->eos_id(), folder.path());
     report = {exported->model.type, static_cast<int64_t>(target.tensors.size()), shards.bytes(), shards.files()};
   }
   folder.finish();

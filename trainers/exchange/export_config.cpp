@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/json.h"
 #include "trainers/exchange/layer_keys.h"
 
 namespace quire {
@@ -18,6 +19,7 @@ struct Source {
   std::vector<LayerKeys> layers;
   int64_t vocabulary;
   int64_t positions;
+  nlohmann::json learned_positions;  // null without them
 
   const LayerKeys& first() const { return layers.front(); }
 };
@@ -148,14 +150,13 @@ Json gpt2(const Source& source) {
   const LayerKeys& first = source.first();
   const ModelConfig& model = source.model;
   const std::string activation = plain_activation(first.text("mlp.kind"));
-  const nlohmann::json positions = nlohmann::json(source.positions);
-  if (activation.empty()) return nullptr;
+  if (activation.empty() || !source.learned_positions.is_number()) return nullptr;
   Json json{{"model_type", "gpt2"},
             {"n_embd", model.width},
             {"n_layer", model.layers},
             {"n_head", model.heads},
             {"n_inner", first.json("mlp.hidden")},
-            {"n_positions", positions},
+            {"n_positions", source.learned_positions},
             {"activation_function", activation},
             {"layer_norm_epsilon", first.json("norm.eps")}};
   const double usual = 1 / std::sqrt(static_cast<double>(model.size_of_head()));
@@ -204,7 +205,10 @@ std::optional<HfModel> read_again(const Json& json, int64_t length, ModelConfig&
   try {
     HfConfig hf(nlohmann::json(json), "config.json");
     HfModel read = read_hf_model(hf, {.length = length, .ignored = {}});
-    config = parse_config<RunConfig>("{}", "config.json", read.settings).model;
+    // A table of positions may be shorter than the usual subsequence.
+    std::vector<std::string> settings = read.settings;
+    settings.push_back(fmt::format("data.subsequence={}", std::min<int64_t>(read.positions, 512)));
+    config = parse_config<RunConfig>("{}", "config.json", settings).model;
     return read;
   } catch (const Error&) {
     return std::nullopt;  // the architecture cannot be this model
@@ -216,7 +220,11 @@ std::optional<HfModel> read_again(const Json& json, int64_t length, ModelConfig&
 std::optional<ExportedConfig> express(const ModelConfig& model, int64_t vocabulary, int64_t positions,
                                       const SpecialIds& special) {
   if (model.attention.mechanism.kind != "softmax" || !model.memory.empty()) return std::nullopt;
-  Source source{model, {}, vocabulary, positions};
+  ModelConfig listed = model;
+  Source source{model, {}, vocabulary, positions, nullptr};
+  for (const ConfigSetting& setting : list_settings(StructRef<ModelConfig>(listed))) {
+    if (setting.key == "embedding.learned_positions") source.learned_positions = parse_json(setting.value);
+  }
   for (const LayerConfig& layer : model.layer_configs()) source.layers.emplace_back(layer);
   const std::optional<double> length = source.first().number("position.rope.scaling.length");
   for (const auto& [type, architecture] : kArchitectures) {

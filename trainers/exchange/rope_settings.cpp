@@ -81,6 +81,12 @@ void require_option(const HfConfig& config, const std::string& where, const std:
   const auto is_number = [](const Json& one) {
     return one.is_number() && std::isfinite(one.get<double>()) && one.get<double>() > 0;
   };
+  if (option == "mscale" || option == "mscale_all_dim") {
+    if (!value.is_number() || !(value.get<double>() >= 0)) {
+      config.refuse(where, fmt::format("{} is no number of at least 0", option));
+    }
+    return;
+  }
   if (option != "short_factor" && option != "long_factor") {
     if (!is_number(value)) config.refuse(where, fmt::format("{} is no number above 0", option));
     return;
@@ -233,8 +239,12 @@ std::string rope_keys(HfConfig& config, const RopeSettings& rope, int64_t head_s
   add_option("beta_slow", "beta_slow");
   add_option("truncate", "truncate");
   add_option("attention_factor", "attention_factor");
-  add_option("mscale", "mscale");
-  add_option("mscale_all_dim", "mscale_all_dim");
+  // One of the two alone, or 0, says nothing, and attention_factor wins over both.
+  const auto is_set = [&](const char* name) { return option(name) != nullptr && option(name)->get<double>() != 0; };
+  if (option("attention_factor") == nullptr && is_set("mscale") && is_set("mscale_all_dim")) {
+    add_option("mscale", "mscale");
+    add_option("mscale_all_dim", "mscale_all_dim");
+  }
   add_option("short_factors", "short_factor");
   add_option("long_factors", "long_factor");
   return fmt::format("{{{}, scaling: {{{}}}}}", keys, scaling);
