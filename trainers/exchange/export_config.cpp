@@ -124,7 +124,8 @@ Json llama_like(const Source& source, const std::string& type) {
     const double scale =
         first.number(softmax + "scale").value_or(1 / std::sqrt(static_cast<double>(model.size_of_head())));
     const double scalar = 1 / (scale * scale);
-    json["query_pre_attn_scalar"] = std::abs(scalar - std::round(scalar)) < 1e-6 ? std::round(scalar) : scalar;
+    const bool whole = std::abs(scalar - std::round(scalar)) < 1e-6;  // transformers 5 takes integers alone
+    json["query_pre_attn_scalar"] = whole ? Json(static_cast<int64_t>(std::round(scalar))) : Json(scalar);
   }
   write_windows(source, type, json);
   if (type == "smollm3") {
