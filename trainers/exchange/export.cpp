@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "layers/parameters/parameter_store.h"
@@ -85,15 +86,16 @@ class Shards {
   int64_t bytes_ = 0;
 };
 
+template <typename T>
+void write_values(const Place& place, const Tensor& values, StoredType type, std::span<std::byte> bytes) {
+  const std::span<const T> all(static_cast<const T*>(values.raw()), static_cast<size_t>(values.numel()));
+  write_cut(place.cut, values.shape(), all, type, bytes, place.tensor);
+}
+
 void write_parameter(const Place& place, const Tensor& values, StoredType type, std::span<std::byte> bytes) {
-  const auto count = static_cast<size_t>(values.numel());
-  if (values.dtype() == DType::f64) {
-    write_cut(place.cut, values.shape(), std::span<const double>(values.data<double>(), count), type, bytes,
-              place.tensor);
-  } else {
-    write_cut(place.cut, values.shape(), std::span<const float>(values.data<float>(), count), type, bytes,
-              place.tensor);
-  }
+  if (values.dtype() == DType::f64) return write_values<double>(place, values, type, bytes);
+  if (values.dtype() == DType::bf16) return write_values<bfloat16>(place, values, type, bytes);
+  write_values<float>(place, values, type, bytes);
 }
 
 // Parameters of one tensor lie near each other in a checkpoint, so few tensors are unfinished at a time.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "core/bfloat16.h"
 #include "core/check.h"
@@ -34,15 +35,23 @@ float number_of(Half value) {
   return float_of_half(value.bits);
 }
 
-// Values `count` of a run whose elements lie `stride` apart.
+// Reads a run of values that lie `stride` elements apart.
 template <typename Stored, typename T>
 bool read_run(const std::byte* from, int64_t stride, double added, std::span<T> out) {
+  if constexpr (std::is_same_v<Stored, T>) {
+    if (stride == 1 && added == 0) {
+      std::memcpy(out.data(), from, out.size_bytes());
+      return true;
+    }
+  }
   bool fits = true;
   const auto step = stride * static_cast<int64_t>(sizeof(Stored));
   for (T& value : out) {
     const auto stored = number_of(load<Stored>(from));
     value = added == 0 ? static_cast<T>(stored) : static_cast<T>(static_cast<double>(stored) + added);
-    if constexpr (sizeof(stored) > sizeof(T)) fits = fits && (std::isfinite(value) || !std::isfinite(stored));
+    if constexpr (sizeof(stored) > sizeof(T) && std::is_same_v<T, float>) {
+      fits = fits && (std::isfinite(value) || !std::isfinite(stored));
+    }
     from += step;
   }
   return fits;
@@ -84,6 +93,9 @@ std::vector<int64_t> TensorCut::shape_of(const Shape& shape) const {
 template <typename T>
 bool read_cut(const TensorCut& cut, const Shape& shape, StoredType type, std::span<const std::byte> bytes,
               int64_t begin, std::span<T> out) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    return type == StoredType::bf16 && read_all<bfloat16>(cut, shape, bytes.data(), begin, out);
+  }
   switch (type) {
     case StoredType::f64:
       return read_all<double>(cut, shape, bytes.data(), begin, out);
@@ -134,11 +146,20 @@ void write_cut(const TensorCut& cut, const Shape& shape, std::span<const T> valu
   const int64_t rows = shape[0];
   const int64_t columns = shape.rank() == 1 ? 1 : shape.numel() / rows;
   const bool transposed = cut.transposed && shape.rank() > 1;
+  // The same type: rows are copied.
+  const bool copied = !transposed && cut.added == 0 && type == stored_type_of(dtype_of<T>());
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t there = cut.row_of(row, rows);
+    if (copied) {
+      const auto width = static_cast<size_t>(columns) * sizeof(T);
+      std::memcpy(bytes.data() + static_cast<size_t>(there) * width, &values[static_cast<size_t>(row * columns)],
+                  width);
+      continue;
+    }
     for (int64_t column = 0; column < columns; ++column) {
       const int64_t at = transposed ? column * rows * cut.parts + there : there * columns + column;
-      const double value = static_cast<double>(values[static_cast<size_t>(row * columns + column)]) - cut.added;
+      const double value =
+          static_cast<double>(number_of(values[static_cast<size_t>(row * columns + column)])) - cut.added;
       if (!store_as(type, value, bytes.data() + at * size_of(type))) {
         fail(ErrorKind::data, "{}: the value {} is beyond what {} can hold; give another --dtype", name, value,
              name_of(type));
@@ -148,10 +169,14 @@ void write_cut(const TensorCut& cut, const Shape& shape, std::span<const T> valu
 }
 
 template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
+                       std::span<bfloat16>);
+template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
                        std::span<float>);
 template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
                        std::span<double>);
 
+template void write_cut(const TensorCut&, const Shape&, std::span<const bfloat16>, StoredType, std::span<std::byte>,
+                        const std::string&);
 template void write_cut(const TensorCut&, const Shape&, std::span<const float>, StoredType, std::span<std::byte>,
                         const std::string&);
 template void write_cut(const TensorCut&, const Shape&, std::span<const double>, StoredType, std::span<std::byte>,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/bfloat16.h"
 #include "core/shape.h"
 #include "trainers/exchange/model_files.h"
 
@@ -28,8 +29,8 @@ struct TensorCut {
   std::vector<int64_t> shape_of(const Shape& shape) const;
 };
 
-// Reads values [begin, begin + count) of the parameter, in its own order, from the bytes of the tensor. T: float or
-// double. Returns false when a value is too large for T.
+// Reads values [begin, begin + count) of the parameter, in its own order, from the bytes of the tensor. T: float,
+// double or, from bf16 alone, bfloat16. Returns false when a value is too large for T.
 template <typename T>
 bool read_cut(const TensorCut& cut, const Shape& shape, StoredType type, std::span<const std::byte> bytes,
               int64_t begin, std::span<T> out);
@@ -41,9 +42,13 @@ void write_cut(const TensorCut& cut, const Shape& shape, std::span<const T> valu
                std::span<std::byte> bytes, const std::string& name);
 
 extern template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
+                              std::span<bfloat16>);
+extern template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
                               std::span<float>);
 extern template bool read_cut(const TensorCut&, const Shape&, StoredType, std::span<const std::byte>, int64_t,
                               std::span<double>);
+extern template void write_cut(const TensorCut&, const Shape&, std::span<const bfloat16>, StoredType,
+                               std::span<std::byte>, const std::string&);
 extern template void write_cut(const TensorCut&, const Shape&, std::span<const float>, StoredType, std::span<std::byte>,
                                const std::string&);
 extern template void write_cut(const TensorCut&, const Shape&, std::span<const double>, StoredType,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/bfloat16.h"
 #include "core/check.h"
 
 namespace quire {
@@ -109,6 +110,12 @@ StreamedTensor streamed(const WeightSource& source, DType dtype) {
     const int64_t end = begin + static_cast<int64_t>(values.size());
     if (end == source.shape.numel()) tensor.file->forget(*tensor.tensor);
   };
+  // bf16 stays as it is stored, which halves what is written.
+  if (source.tensor.tensor->type == StoredType::bf16 && source.cut.added == 0) {
+    return {source.parameter, DType::bf16, source.shape, [fill](int64_t begin, std::span<std::byte> piece) {
+              fill(begin, std::span(reinterpret_cast<bfloat16*>(piece.data()), piece.size() / sizeof(bfloat16)));
+            }};
+  }
   const auto fill_bytes = [fill, dtype](int64_t begin, std::span<std::byte> piece) {
     if (dtype == DType::f64) {
       fill(begin, std::span(reinterpret_cast<double*>(piece.data()), piece.size() / sizeof(double)));

@@ -31,7 +31,8 @@ void require_plausible(const HfModel& model, const ModelFiles& files);
 // a head that contradicts tied embeddings.
 WeightPlan plan_weights(const HfModel& model, const ParameterStore& store, const ModelFiles& files);
 
-// Returns the parameter as a tensor of a checkpoint, f32 or f64. `plan` and the files must outlive it.
+// Returns the parameter as a tensor of a checkpoint: bf16 where it is stored so, else f32 or f64. `plan` and the files
+// must outlive it.
 StreamedTensor streamed(const WeightSource& source, DType dtype);
 
 }  // namespace quire
