@@ -37,6 +37,10 @@ class Hdf5Writer {
   // Writes a contiguous dataset of `count` elements in pieces: fill() must fill the whole buffer each time.
   void put_stream(const std::string& path, DType dtype, int64_t count,
                   const std::function<void(std::span<std::byte>)>& fill);
+  // Writes a contiguous tensor in pieces of whole rows: fill(begin, buffer) must fill the buffer with the values from
+  // element `begin` on, in the order of the tensor.
+  using FillPiece = std::function<void(int64_t begin, std::span<std::byte> buffer)>;
+  void put_in_pieces(const std::string& path, DType dtype, const Shape& shape, const FillPiece& fill);
   // Write texts, which are UTF-8 without NUL characters.
   void put_text(const std::string& path, const std::string& text);
   void put_texts(const std::string& path, const std::vector<std::string>& texts);

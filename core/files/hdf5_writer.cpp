@@ -123,6 +123,40 @@ void Hdf5Writer::put_stream(const std::string& path, DType dtype, int64_t count,
   }
 }
 
+void Hdf5Writer::put_in_pieces(const std::string& path, DType dtype, const Shape& shape, const FillPiece& fill) {
+  const Lock lock;
+  const Checker& checker = impl_->checker;
+  const Handle space = make_space(checker, shape, path);
+  const Handle dataset = impl_->create(path, hdf5::file_type(dtype), space);
+  if (dtype == DType::bf16 || dtype == DType::f8) set_attribute(path, "dtype", std::string(name_of(dtype)));
+  if (shape.numel() == 0) return;
+  if (shape.rank() == 0) {
+    std::vector<std::byte> value(size_of(dtype));
+    fill(0, value);
+    checker.check(H5Dwrite(dataset, hdf5::memory_type(dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, value.data()), "write",
+                  path);
+    return;
+  }
+  const int64_t row = shape.numel() / shape[0];
+  const int64_t row_bytes = row * static_cast<int64_t>(size_of(dtype));
+  const int64_t rows = std::clamp(static_cast<int64_t>(kPiece) / row_bytes, int64_t{1}, shape[0]);
+  std::vector<std::byte> buffer(static_cast<size_t>(rows * row_bytes));
+  std::vector<hsize_t> start(static_cast<size_t>(shape.rank()), 0);
+  std::vector<hsize_t> size(shape.begin(), shape.end());
+  for (int64_t begin = 0; begin < shape[0]; begin += rows) {
+    const int64_t count = std::min(rows, shape[0] - begin);
+    const std::span<std::byte> piece = std::span(buffer).first(static_cast<size_t>(count * row_bytes));
+    fill(begin * row, piece);
+    start[0] = static_cast<hsize_t>(begin);
+    size[0] = static_cast<hsize_t>(count);
+    checker.check(H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, size.data(), nullptr), "select in",
+                  path);
+    const Handle piece_space = make_space(checker, {count * row}, path);
+    checker.check(H5Dwrite(dataset, hdf5::memory_type(dtype), piece_space, space, H5P_DEFAULT, piece.data()), "write",
+                  path);
+  }
+}
+
 void Hdf5Writer::put_text(const std::string& path, const std::string& text) {
   check_text(path, text);
   const Lock lock;

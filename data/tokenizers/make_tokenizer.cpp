@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "data/tokenizers/byte_tokenizer.h"
+#include "data/tokenizers/ids_tokenizer.h"
 #include "data/tokenizers/sentencepiece_tokenizer.h"
 
 namespace quire {
@@ -21,6 +22,7 @@ struct Entry {
 // One line per tokenizer.
 constexpr std::array kTokenizers{
     Entry{"byte", ByteTokenizer::from_payload, ByteTokenizer::from_option},
+    Entry{"ids", IdsTokenizer::from_payload, IdsTokenizer::from_option},
     Entry{"spm", SentencePieceTokenizer::from_payload, SentencePieceTokenizer::from_option},
 };
 

@@ -54,7 +54,9 @@ TEST(Messages, HelpFitsTheTerminal) {
                                                {"bench"},
                                                {"plan"},
                                                {"config"},
-                                               {"inspect"}}) {
+                                               {"inspect"},
+                                               {"import"},
+                                               {"export"}}) {
     std::vector<std::string> arguments = verb;
     arguments.emplace_back("--help");
     for (const int width : {60, 80}) {
@@ -221,7 +223,7 @@ TEST(Messages, OverridesOfLayersPointToThemselves) {
 TEST(Messages, Help) {
   std::vector<std::vector<std::string>> commands{{}, {"tokenizer", "train"}};
   for (const char* verb : {"prepare", "tokenizer", "train", "eval", "compare", "report", "generate", "needle", "bench",
-                           "plan", "config", "inspect"}) {
+                           "plan", "config", "inspect", "import", "export"}) {
     commands.push_back({verb});
   }
   for (std::vector<std::string>& command : commands) {

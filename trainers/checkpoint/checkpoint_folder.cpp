@@ -1,5 +1,7 @@
 #include "trainers/checkpoint/checkpoint_folder.h"
 
+#include <fcntl.h>
+
 #include "core/files/file_io.h"
 #include "core/files/hdf5_file.h"
 
@@ -39,6 +41,32 @@ void CheckpointFolder::write(const CheckpointPart& part, int64_t part_file_bytes
     bytes += more;
   }
   write_file(number, all.subspan(begin));
+}
+
+void CheckpointFolder::write_streamed(const std::string& part, std::span<const StreamedTensor> tensors,
+                                      int64_t part_file_bytes) {
+  const auto bytes_of = [](const StreamedTensor& tensor) {
+    return tensor.shape.numel() * static_cast<int64_t>(size_of(tensor.dtype));
+  };
+  std::vector<File> written;  // flushed together: the disk works while the next one is made
+  int number = 0;
+  size_t next = 0;
+  do {
+    const std::string name = part_file_name(part, ++number);
+    Hdf5Writer writer(path_ / name);
+    int64_t bytes = 0;
+    for (; next < tensors.size() && (bytes == 0 || bytes + bytes_of(tensors[next]) <= part_file_bytes); ++next) {
+      const StreamedTensor& tensor = tensors[next];
+      writer.put_in_pieces("tensors/" + tensor.name, tensor.dtype, tensor.shape, tensor.fill);
+      bytes += bytes_of(tensor);
+    }
+    writer.close();
+    File& file = written.emplace_back(File::open(path_ / name));
+    // Advice to begin writing; flush() waits for the rest and reports failures.
+    ::sync_file_range(file.descriptor(), 0, 0, SYNC_FILE_RANGE_WRITE);
+    files_.push_back({name, file.size(), checksum_of_file(file)});
+  } while (next < tensors.size());
+  for (File& file : written) file.flush();
 }
 
 void CheckpointFolder::write_raw(const std::string& name, const std::function<void(const WriteBytes& write)>& fill) {

@@ -7,6 +7,7 @@
 #include "core/files/file_io.h"
 #include "core/log.h"
 #include "data/tokenizers/make_tokenizer.h"
+#include "kernels/elementwise.h"
 #include "trainers/checkpoint/checkpoint_folder.h"
 #include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/checkpoint/row_state.h"
@@ -19,6 +20,11 @@ namespace quire {
 namespace {
 
 constexpr const char* kAveragePart = "ema";
+
+// Says whether every value of a stored type is one of the model's type, too: imported weights may be stored in bf16.
+bool is_kept_by(DType stored, DType type) {
+  return stored == type || (stored == DType::bf16 && (type == DType::f32 || type == DType::f64));
+}
 
 // Fills `tensors` from the tensors of a part, with at most one file in memory. Throws an error that names the tensor
 // when one is missing, has another shape or is not needed.
@@ -37,11 +43,17 @@ void load_part(const CheckpointReader& reader, const std::string& file, const st
     }
     const Tensor& to = found->second;
     const Tensor& tensor = stored.tensor;
-    if (!(tensor.shape() == to.shape()) || tensor.dtype() != to.dtype()) {
+    if (!(tensor.shape() == to.shape()) || !is_kept_by(tensor.dtype(), to.dtype())) {
       fail(ErrorKind::checkpoint, "{}.h5: {} is {} {} but the model wants {} {}", file, stored.name,
            name_of(tensor.dtype()), tensor.shape().to_string(), name_of(to.dtype()), to.shape().to_string());
     }
-    to.copy_from(tensor);
+    if (tensor.dtype() == to.dtype()) {
+      to.copy_from(tensor);
+    } else {
+      const Tensor wide = Tensor::empty(to.shape(), to.dtype());
+      ops::convert(wide, tensor);
+      to.copy_from(wide);
+    }
     left.erase(found);
   });
   if (!left.empty()) {

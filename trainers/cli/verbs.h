@@ -19,5 +19,7 @@ void add_bench(Verb& program);
 void add_config(Verb& program);
 void add_inspect(Verb& program);
 void add_plan(Verb& program);
+void add_import(Verb& program);
+void add_export(Verb& program);
 
 }  // namespace quire

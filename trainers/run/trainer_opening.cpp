@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "layers/model/model_mechanisms.h"
 #include "trainers/checkpoint/checkpoint_meta.h"
+#include "trainers/checkpoint/stored_moments.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/kept_checkpoints.h"
 #include "trainers/run/resume_check.h"
@@ -173,6 +174,12 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   std::vector<std::string> changes;
   ranks.on_all([&] {
     reader.emplace(open_checkpoint(checkpoint, false));
+    if (!reader->has_part(moments_part_name(0))) {
+      fail(ErrorKind::checkpoint,
+           "{}: holds weights alone, as an imported model does; begin a run with them: quire "
+           "train CONFIG init.from={}",
+           checkpoint.string(), run_directory.string());
+    }
     const RunConfig before = checkpoint_config(*reader);
     // The checkpoint gives the past of the run; its config.yaml gives the configuration to continue with, which may
     // include an edit, or a change of an earlier --resume that no checkpoint has yet.
