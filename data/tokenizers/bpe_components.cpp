@@ -155,10 +155,6 @@ void read_normalizer(const json& file, BpeSpec& spec) {
       step.kind = Kind::nfc;
     } else if (type == "NFD") {
       step.kind = Kind::nfd;
-    } else if (type == "NFKC") {
-      step.kind = Kind::nfkc;
-    } else if (type == "NFKD") {
-      step.kind = Kind::nfkd;
     } else if (type == "Prepend") {
       step.kind = Kind::prepend;
       step.to = fields.text("prepend");
@@ -167,7 +163,7 @@ void read_normalizer(const json& file, BpeSpec& spec) {
       step.from = literal_pattern(fields);
       step.to = fields.text("content");
     } else {
-      fail_unknown("normalizer", type, "Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace");
+      fail_unknown("normalizer", type, "Sequence, NFC, NFD, Prepend, Replace");
     }
     if (step.to.size() > kLongestToken) fail(ErrorKind::data, "{}: its text is too long", fields.where());
     spec.normalizer.push_back(std::move(step));

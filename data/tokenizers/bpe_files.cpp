@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/json.h"
+#include "data/tokenizers/bpe_spec_reader.h"
 #include "data/tokenizers/bpe_tokenizer.h"
 #include "data/tokenizers/byte_letters.h"
 #include "data/tokenizers/special_names.h"

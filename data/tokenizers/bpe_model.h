@@ -38,7 +38,7 @@ class BpeModel {
   BpeModel(const BpeModel&) = delete;
   BpeModel& operator=(const BpeModel&) = delete;
 
-  // What one thread needs while it encodes.
+  // Holds memory that one thread uses while it encodes.
   struct Scratch {
     std::vector<int32_t> symbols;
     std::vector<uint32_t> ranks;  // of a symbol and the next one

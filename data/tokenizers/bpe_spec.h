@@ -1,9 +1,8 @@
-// A BPE tokenizer of another program as data, read from the text of a tokenizer.json.
+// A BPE tokenizer of another program as data.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace quire {
@@ -20,13 +19,13 @@ struct AddedToken {
 };
 
 struct NormalizerStep {
-  enum class Kind : uint8_t { nfc, nfd, nfkc, nfkd, prepend, replace };
+  enum class Kind : uint8_t { nfc, nfd, prepend, replace };
   Kind kind = Kind::nfc;
   std::string from;  // replace: the text to look for
   std::string to;    // prepend, replace
 };
 
-// What happens to the two sides of a split: `matches` are pieces, or join the piece before or behind them.
+// Says whether the matches of a split are pieces of their own, or join the piece before or behind them.
 enum class SplitBehavior : uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 struct PreTokenizerStep {
@@ -68,8 +67,5 @@ struct BpeSpec {
 inline constexpr int64_t kLargestTokenizerFile = int64_t{1} << 28;  // bytes
 inline constexpr size_t kLargestVocabulary = size_t{1} << 22;
 inline constexpr size_t kLongestToken = 4096;  // bytes
-
-// Reads the text of a tokenizer.json. Throws Error(data) that names whatever is wrong, or unknown to quire.
-BpeSpec read_bpe_spec(std::string_view json);
 
 }  // namespace quire

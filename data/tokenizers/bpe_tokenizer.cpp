@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "core/check.h"
+#include "data/tokenizers/bpe_spec_reader.h"
 #include "data/tokenizers/word_cache.h"
 
 namespace quire {
@@ -128,9 +129,9 @@ BpeTokenizer::BpeTokenizer(std::string content, int32_t bos, int32_t eos)
       normalized_tokens_(make_finder(spec_, normalizer_, true)),
       pre_tokenizer_(spec_.pre_tokenizer),
       model_(spec_, bos, eos) {
+  fill_texts();
   require_unreachable(bos_, "BOS");
   require_unreachable(eos_, "EOS");
-  fill_texts();
   find_cutting();
   find_alterations();
 }

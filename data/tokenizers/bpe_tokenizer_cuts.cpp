@@ -1,4 +1,4 @@
-// What follows from a tokenizer's file: whether it alters text, and where a text may be cut.
+// Finds out from a tokenizer's file whether it alters text, and where a text may be cut.
 #include <algorithm>
 #include <bit>
 
@@ -57,6 +57,11 @@ size_t open_section(const AddedTokenFinder& finder, std::string_view text, size_
 void BpeTokenizer::require_unreachable(int32_t id, const char* name) const {
   bool reached = id == spec_.unknown && !model_.writes_every_byte();
   for (const BpeMerge& merge : spec_.merges) reached = reached || merge.result == id;
+  // A byte or a character by itself.
+  if (static_cast<size_t>(id) < spec_.tokens.size() && !spec_.tokens[static_cast<size_t>(id)].empty()) {
+    const std::string& token = spec_.tokens[static_cast<size_t>(id)];
+    reached = reached || character_before(token, token.size()) == 0 || text_of(id).size() == 1;
+  }
   if (reached) {
     fail(ErrorKind::data, "{} is token {}, \"{}\", which ordinary text becomes as well; name another one", name, id,
          text_of(id));
@@ -120,9 +125,9 @@ void BpeTokenizer::find_cutting() {
   settles_ = normalizer_.empty() && (cutting_ == Cutting::between_lines || cutting_ == Cutting::where_settled);
   for (const NormalizerStep& step : spec_.normalizer) {
     using Kind = NormalizerStep::Kind;
-    const bool keeps_ascii = step.kind == Kind::nfc || step.kind == Kind::nfd;
+    const bool composes = step.kind == Kind::nfc || step.kind == Kind::nfd;  // not over an ASCII character
     const bool writes_mark = step.kind == Kind::prepend || (step.kind == Kind::replace && step.from == " ");
-    if (spec_.byte_level ? !keeps_ascii : !writes_mark) cutting_ = Cutting::nowhere;
+    if (spec_.byte_level ? !composes : !writes_mark) cutting_ = Cutting::nowhere;
   }
   const bool splits = !spec_.pre_tokenizer.empty() && spec_.pre_tokenizer[0].splits;
   if (!spec_.byte_level && !splits && word_mark_.empty()) cutting_ = Cutting::nowhere;

@@ -1,18 +1,26 @@
 #include "data/tokenizers/characters.h"
 
-#include <utf8.h>
 #include <utf8proc.h>
+
+#include "data/tokenizers/unicode_stand_ins.h"
 
 namespace quire {
 
+namespace {
+
+// Returns the category of a character, also of one that is newer than utf8proc.
+utf8proc_category_t category_of(char32_t character) {
+  const std::string_view stand_in = stand_in_of(character);
+  return utf8proc_category(static_cast<utf8proc_int32_t>(stand_in.empty() ? character : character_at(stand_in, 0)));
+}
+
+}  // namespace
+
 char32_t character_at(std::string_view text, size_t at) {
-  const char* begin = text.data() + at;
-  const char* end = text.data() + text.size();
-  try {
-    return static_cast<char32_t>(utf8::next(begin, end));
-  } catch (const utf8::exception&) {
-    return 0;
-  }
+  utf8proc_int32_t character = 0;
+  const auto* begin = reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at;
+  const auto size = static_cast<utf8proc_ssize_t>(text.size() - at);
+  return utf8proc_iterate(begin, size, &character) > 0 ? static_cast<char32_t>(character) : 0;
 }
 
 size_t character_before(std::string_view text, size_t end) {
@@ -22,7 +30,7 @@ size_t character_before(std::string_view text, size_t end) {
 }
 
 bool is_word_character(char32_t character) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
+  switch (category_of(character)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
@@ -43,7 +51,7 @@ bool is_word_character(char32_t character) {
 bool is_space_character(char32_t character) {
   if (character < 0x80) return character == ' ' || (character >= '\t' && character <= '\r');
   if (character == 0x85) return true;
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
+  switch (category_of(character)) {
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
@@ -54,7 +62,7 @@ bool is_space_character(char32_t character) {
 }
 
 bool is_letter_or_number(char32_t character) {
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
+  const auto category = category_of(character);
   return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) ||
          (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
 }

@@ -23,6 +23,51 @@ struct SplitPart {
   bool is_match = false;
 };
 
+struct MatchList {
+  std::vector<SplitPattern::Range> ranges;
+  SplitPattern::Found last = SplitPattern::Found::nothing;
+};
+
+// Returns the matches behind `from`, up to the first empty one.
+MatchList matches_of(const SplitPattern& pattern, std::string_view subject, size_t from, bool may_go_on,
+                     SplitPattern::Matcher& matcher) {
+  MatchList list;
+  SplitPattern::Range match;
+  while ((list.last = pattern.find(subject, from, may_go_on, matcher, match)) == SplitPattern::Found::match) {
+    if (match.end == match.begin) break;
+    list.ranges.push_back(match);
+    from = match.end;
+  }
+  return list;
+}
+
+// Returns the end of a match where a text can be cut: what follows does not change the matches before it, nor does it
+// when nothing follows, as a pattern may look ahead.
+size_t settled_match(const SplitPattern& pattern, std::string_view subject, SplitPattern::Matcher& matcher) {
+  constexpr size_t kTail = 4096;
+  constexpr size_t kTries = 8;
+  size_t tail = subject.size() - std::min(subject.size() / 2, kTail);
+  while (tail > 0 && (static_cast<uint8_t>(subject[tail]) & 0xC0U) == 0x80U) --tail;
+  // These matches have not looked at anything behind `tail`.
+  const MatchList before = matches_of(pattern, subject.substr(0, tail), 0, true, matcher);
+  const size_t from = before.ranges.empty() ? 0 : before.ranges.back().end;
+  const MatchList behind = matches_of(pattern, subject, from, true, matcher);
+  const size_t count = behind.ranges.size();
+  for (size_t last = count; last > 0 && last + kTries > count; --last) {
+    const size_t end = behind.ranges[last - 1].end;
+    if (end < tail) break;
+    const MatchList alone = matches_of(pattern, subject.substr(0, end), from, false, matcher);
+    const auto same = [](const SplitPattern::Range& a, const SplitPattern::Range& b) {
+      return a.begin == b.begin && a.end == b.end;
+    };
+    if (alone.ranges.size() == last &&
+        std::equal(alone.ranges.begin(), alone.ranges.end(), behind.ranges.begin(), same)) {
+      return end;
+    }
+  }
+  return 0;
+}
+
 size_t character_end(std::string_view text, size_t at) {
   ++at;
   while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0U) == 0x80U) ++at;
@@ -200,16 +245,12 @@ size_t PreTokenizer::settled(std::string_view text, SplitPattern::Matcher& match
 }
 
 size_t PreTokenizer::settled_from(size_t step, std::string_view subject, SplitPattern::Matcher& matcher) const {
-  size_t done = 0;
-  SplitPattern::Range match;
-  SplitPattern::Found found = SplitPattern::Found::nothing;
-  while ((found = patterns_[step]->find(subject, done, true, matcher, match)) == SplitPattern::Found::match) {
-    if (match.end == match.begin) return done;
-    done = match.end;
-  }
+  const SplitPattern& pattern = *patterns_[step];
+  if (steps_[step].kind != StepKind::digits) return settled_match(pattern, subject, matcher);
+  const MatchList digits = matches_of(pattern, subject, 0, true, matcher);
+  const size_t done = digits.ranges.empty() ? 0 : digits.ranges.back().end;
   // Behind the last digit lies one piece, which the next step cuts, however long it becomes.
-  const bool goes_on = steps_[step].kind == StepKind::digits && found == SplitPattern::Found::nothing;
-  if (!goes_on || done == subject.size() || step + 1 == steps_.size()) return done;
+  if (digits.last == SplitPattern::Found::partial || done == subject.size()) return done;
   return done + settled_from(step + 1, subject.substr(done), matcher);
 }
 

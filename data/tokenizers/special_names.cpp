@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/json.h"
-#include "data/tokenizers/bpe_spec.h"
+#include "data/tokenizers/bpe_spec_reader.h"
 
 namespace quire {
 

@@ -11,8 +11,9 @@ namespace quire {
 
 namespace {
 
-// Limits of one match. Words of ordinary patterns need a few steps a byte at their beginning.
-constexpr uint32_t kMatchSteps = 1'000'000;
+// Limits of one match. A pattern may step back over a long word, byte by byte, for each of its alternatives.
+constexpr size_t kMatchSteps = 1'000'000;
+constexpr size_t kMatchStepsPerByte = 8;
 constexpr uint32_t kHeapKib = 64 * 1024;
 constexpr size_t kJitStack = size_t{8} << 20;
 
@@ -41,7 +42,6 @@ struct SplitPattern::Matcher::State {
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(size_t{32} << 10, kJitStack, nullptr);
   State() {
-    pcre2_set_match_limit(context, kMatchSteps);
     pcre2_set_heap_limit(context, kHeapKib);
     pcre2_jit_stack_assign(context, nullptr, stack);
   }
@@ -89,6 +89,8 @@ SplitPattern::Found SplitPattern::find(std::string_view text, size_t from, bool 
                                        Range& match) const {
   Matcher::State& state = *matcher.state_;
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  const size_t steps = kMatchSteps + kMatchStepsPerByte * (text.size() - from);
+  pcre2_set_match_limit(state.context, static_cast<uint32_t>(std::min<size_t>(steps, UINT32_MAX)));
   const uint32_t partial = may_go_on ? PCRE2_PARTIAL_HARD : 0;
   int count = code_->jit ? pcre2_jit_match(code_->code, subject, text.size(), from, partial, state.data, state.context)
                          : PCRE2_ERROR_JIT_STACKLIMIT;

@@ -32,7 +32,7 @@ class SplitPattern {
   ~SplitPattern();
   SplitPattern(SplitPattern&&) noexcept;
 
-  // What one thread needs for matching.
+  // Holds memory that one thread uses for matching.
   class Matcher {
    public:
     Matcher();

@@ -17,13 +17,6 @@ bool is_ascii(char c) {
   return static_cast<uint8_t>(c) < 0x80;
 }
 
-utf8proc_option_t composition_options(NormalizerStep::Kind kind) {
-  using Kind = NormalizerStep::Kind;
-  const auto compatible = kind == Kind::nfkc || kind == Kind::nfkd ? UTF8PROC_COMPAT : 0;
-  const auto form = kind == Kind::nfc || kind == Kind::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-  return static_cast<utf8proc_option_t>(UTF8PROC_STABLE | compatible | form);
-}
-
 void append_composed(std::string_view text, utf8proc_option_t options, std::string& out) {
   utf8proc_uint8_t* result = nullptr;
   const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -33,7 +26,7 @@ void append_composed(std::string_view text, utf8proc_option_t options, std::stri
   out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
 }
 
-// An ASCII character is in all four forms and composes with nothing before it, so the text is normalised from one ASCII
+// An ASCII character is in both forms and composes with nothing before it, so the text is normalised from one ASCII
 // character to the next; most of it has nothing else.
 void compose(std::string& text, utf8proc_option_t options) {
   auto at = std::find_if_not(text.begin(), text.end(), is_ascii);
@@ -91,7 +84,8 @@ void TextNormalizer::normalize(std::string& text, bool follows) const {
     } else if (step.kind == NormalizerStep::Kind::replace) {
       replace_all(text, step.from, step.to);
     } else {
-      compose(text, composition_options(step.kind));
+      const auto form = step.kind == NormalizerStep::Kind::nfc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
+      compose(text, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | form));
     }
   }
 }

@@ -81,8 +81,8 @@ std::vector<std::string> read_ranks(std::string_view lines) {
 
 }  // namespace
 
-// Of the pairs in a word tiktoken joins the one whose union has the lowest rank. As merges: all cuts of each token into
-// two tokens, by the rank of the token.
+// In a word tiktoken joins the pair whose union has the lowest rank. The merges that do the same are all cuts of each
+// token into two tokens, by the rank of the token.
 std::string json_of_ranks(std::string_view lines) {
   const std::vector<std::string> tokens = read_ranks(lines);
   TokenRanks ranks;

@@ -8,9 +8,9 @@ namespace quire {
 
 namespace {
 
-// The characters of Oniguruma's \w: alphabetic ones, marks, decimal digits, connectors.
+// The characters of Oniguruma's \w: alphabetic ones, marks, decimal digits, connectors, and six digits of Latin-1.
 constexpr const char* kWordCharacters =
-    R"(\p{L}\p{M}\p{Nl}\p{Nd}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+    R"(\p{L}\p{M}\p{Nl}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
 
 class PatternTranslation {
  public:

@@ -1,6 +1,6 @@
 #include "data/tokenizers/unicode_stand_ins.h"
 
-#include <utf8.h>
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <array>
@@ -210,19 +210,18 @@ PatternSubject pattern_subject(std::string_view text, std::string& buffer) {
   while (true) {
     at = std::find_if(at, end, [](char c) { return static_cast<uint8_t>(c) >= 0x80; });
     if (at == end) break;
-    const char* next = at;
-    char32_t character = 0;
-    try {
-      character = static_cast<char32_t>(utf8::next(next, end));
-    } catch (const utf8::exception&) {
+    utf8proc_int32_t code = 0;
+    const utf8proc_ssize_t size = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(at), end - at, &code);
+    if (size < 0) {
       replace(at++, "\x01");
       subject.is_valid = false;
       continue;
     }
+    const auto character = static_cast<char32_t>(code);
     if (character >= kFirst) {
       if (const std::string_view stand_in = stand_in_of(character); !stand_in.empty()) replace(at, stand_in);
     }
-    at = next;
+    at += size;
   }
   if (copied) subject.text = buffer;
   return subject;

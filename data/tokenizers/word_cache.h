@@ -16,7 +16,7 @@ class WordCache {
   WordCache();
   // Finds the ids of a word. The result is valid until the next put().
   bool find(std::string_view word, std::span<const int32_t>& ids);
-  // Keeps the ids of the word that find() did not find last. A full cache is emptied.
+  // Keeps the ids of the word that find() did not find last. A cache that is full is emptied.
   void put(std::string_view word, std::span<const int32_t> ids);
 
  private:
@@ -27,9 +27,13 @@ class WordCache {
     uint16_t bytes = 0;
     uint16_t count = 0;
   };
-  static constexpr size_t kSlots = size_t{1} << 17;
+  static constexpr size_t kFirstSlots = size_t{1} << 10;
+  static constexpr size_t kMaxSlots = size_t{1} << 17;
 
-  std::vector<Slot> slots_;
+  void make_room();
+  void take_slot(uint64_t hash);
+
+  std::vector<Slot> slots_;  // a power of two
   std::string texts_;
   std::vector<int32_t> ids_;
   uint64_t hash_ = 0;  // of the word that was looked for last

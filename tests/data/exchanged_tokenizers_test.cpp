@@ -1,5 +1,6 @@
 // Tokenizers of other programs, whose ids were computed by these programs (exchange/tokenizers).
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,9 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files/file_io.h"
+#include "data/tokenizers/bpe_spec_reader.h"
 #include "data/tokenizers/bpe_tokenizer.h"
 #include "data/tokenizers/make_tokenizer.h"
 #include "tests/support/sha256.h"
+#include "tests/support/temporary_directory.h"
 
 namespace quire::test {
 namespace {
@@ -85,9 +88,9 @@ struct Folder {
   json expected;
 };
 
-std::vector<fs::path> folders() {
+std::vector<fs::path> folders(const fs::path& exchange = exchange_folder()) {
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(exchange_folder() / "tokenizers")) {
+  for (const auto& entry : fs::directory_iterator(exchange / "tokenizers")) {
     if (entry.is_directory()) found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end());
@@ -170,6 +173,28 @@ TEST(ExchangedTokenizers, GiveEveryByteBackUnlessTheyAlterText) {
         EXPECT_EQ(tokenizer->decode(encoded(*tokenizer, text, false)), text) << path;
       }
       EXPECT_EQ(encoded_in_parts(*tokenizer, text, 3), encoded(*tokenizer, text, false)) << path << ": " << text;
+    }
+  }
+}
+
+// Other components and random texts of many scripts, with the ids that the package gives where it is installed.
+// QUIRE_TEST_PYTHON names another Python than python3, QUIRE_TEST_SEED other texts.
+TEST(ExchangedTokenizers, AgreeWithThePackage) {
+  const TemporaryDirectory made;
+  const std::string command =
+      variable_or("QUIRE_TEST_PYTHON", "python3") + " '" QUIRE_SOURCE_DIR "/tests/data/exchanged_tokenizers.py' '" +
+      exchange_folder().string() + "' '" + made.path().string() + "' " + variable_or("QUIRE_TEST_SEED", "1");
+  const int status = std::system((command + " 2>/dev/null").c_str());
+  if (WIFEXITED(status) && (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127)) {
+    GTEST_SKIP() << "python3 has no package tokenizers";
+  }
+  ASSERT_EQ(status, 0) << command;
+  for (const fs::path& path : folders(made.path())) {
+    const Folder folder(path);
+    const auto tokenizer = parse_tokenizer_option("hf:" + path.string(), {.allow_lossy = true});
+    expect_ids(*tokenizer, folder);
+    for (const std::string& text : folder.strings) {
+      EXPECT_EQ(encoded_in_parts(*tokenizer, text, 7), encoded(*tokenizer, text, false)) << path << ": " << text;
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "data/tokenizers/bpe_spec.h"
+#include "data/tokenizers/bpe_spec_reader.h"
 
 #include <algorithm>
 #include <unordered_map>
