@@ -31,6 +31,7 @@ struct CorpusWriter::OpenDocument {
   Utf8Validator validator;
   ContentHash hash;
   std::string pending;  // text that cannot be encoded before more text has arrived
+  bool begun = false;   // a part of the text was encoded
 };
 
 CorpusWriter::CorpusWriter(std::filesystem::path output, const Tokenizer& tokenizer, const CorpusWriterOptions& options)
@@ -101,7 +102,12 @@ void CorpusWriter::set_chance(double chance) {
 
 void CorpusWriter::encode(std::string_view text) {
   ids_.clear();
-  tokenizer_.encode(text, ids_);
+  if (document_->begun) {
+    tokenizer_.encode_rest(text, ids_);
+  } else {
+    tokenizer_.encode(text, ids_);
+  }
+  document_->begun = document_->begun || !text.empty();
   document_->document.tokens += static_cast<int64_t>(ids_.size());
   spool_.append(ids_);
 }

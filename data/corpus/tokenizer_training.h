@@ -1,4 +1,4 @@
-// Trains a SentencePiece model on documents, for `quire tokenizer train`.
+// Trains a SentencePiece model, or a byte-level BPE tokenizer, on documents, for `quire tokenizer train`.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,12 @@
 namespace quire {
 
 struct TokenizerTraining {
+  std::string kind = "sentencepiece";         // or bpe, written as tokenizer.json
   std::vector<std::filesystem::path> inputs;  // files and folders; of a corpus (.h5), the split `train`
   RecordKeys keys;                            // keys of .jsonl records
-  SentencePieceTraining model;
-  int64_t max_sentences = 1'000'000;  // the largest number of lines used; SentencePiece keeps them in memory
+  SentencePieceTraining model;                // of bpe, the vocabulary alone
+  int64_t max_sentences =
+      1'000'000;  // the largest number of lines used; SentencePiece keeps them in memory, bpe uses all
   std::filesystem::path output;
   bool force = false;             // replace an existing file
   bool skip_bad_records = false;  // leave out .jsonl records that cannot be read

@@ -3,6 +3,8 @@
 #include <array>
 
 #include "core/check.h"
+#include "data/tokenizers/bpe_files.h"
+#include "data/tokenizers/bpe_tokenizer.h"
 #include "data/tokenizers/byte_tokenizer.h"
 #include "data/tokenizers/ids_tokenizer.h"
 #include "data/tokenizers/sentencepiece_tokenizer.h"
@@ -19,10 +21,13 @@ struct Entry {
   std::unique_ptr<Tokenizer> (*from_option)(const std::string& argument, const TokenizerOptions& options);
 };
 
-// One line per tokenizer.
+// One line per tokenizer. Those of other programs are all stored as hf.
 constexpr std::array kTokenizers{
     Entry{"byte", ByteTokenizer::from_payload, ByteTokenizer::from_option},
     Entry{"ids", IdsTokenizer::from_payload, IdsTokenizer::from_option},
+    Entry{"hf", BpeTokenizer::from_payload, tokenizer_from_json},
+    Entry{"bpe", BpeTokenizer::from_payload, tokenizer_from_merges},
+    Entry{"tiktoken", BpeTokenizer::from_payload, tokenizer_from_ranks},
     Entry{"spm", SentencePieceTokenizer::from_payload, SentencePieceTokenizer::from_option},
 };
 

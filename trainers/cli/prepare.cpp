@@ -137,7 +137,10 @@ void add_prepare(Verb& program) {
       ->capture_default_str();
   app.add_option("--name-key", options.keys.name, "Key of the name in .jsonl records (default: file and line)")
       ->type_name("KEY");
-  app.add_option("--tokenizer", options.tokenizer, "How text becomes tokens: byte, or spm:FILE (a SentencePiece model)")
+  app.add_option(
+         "--tokenizer", options.tokenizer,
+         "How text becomes tokens: byte, spm:FILE (a SentencePiece model), hf:PATH (a tokenizer.json or its folder), "
+         "bpe:FOLDER (vocab.json and merges.txt) or tiktoken:FILE")
       ->type_name("KIND")
       ->capture_default_str();
   app.add_flag("--lossy-tokenizer", options.lossy_tokenizer, "Accept a tokenizer that alters text");

@@ -1,3 +1,4 @@
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -15,9 +16,22 @@ namespace {
 struct Arguments {
   TokenizerTraining options;
   bool json = false;
+  std::map<std::string, const Option*> sentencepiece_options;  // by name
 };
 
+void require_fitting_options(const Arguments& arguments) {
+  if (arguments.options.kind != "bpe") {
+    if (arguments.options.model.vocabulary >= 261) return;
+    fail(ErrorKind::config, "--vocab-size {}: a SentencePiece model has at least 261 ids",
+         arguments.options.model.vocabulary);
+  }
+  for (const auto& [name, option] : arguments.sentencepiece_options) {
+    if (option->count() > 0) fail(ErrorKind::config, "{} is an option of --kind sentencepiece, not of bpe", name);
+  }
+}
+
 void run(const Arguments& arguments) {
+  require_fitting_options(arguments);
   std::unique_ptr<Progress> progress;
   const TokenizerTraining& options = arguments.options;
   const TokenizerTrainingReport report = train_tokenizer(options, [&progress](int64_t bytes, int64_t total) {
@@ -27,7 +41,8 @@ void run(const Arguments& arguments) {
   progress.reset();
   if (arguments.json) {
     return print_json({{"output", options.output.string()},
-                       {"model", options.model.model},
+                       {"kind", options.kind},
+                       {"model", options.kind == "bpe" ? "bpe" : options.model.model},
                        {"vocabulary", report.vocabulary},
                        {"sentences", report.sentences},
                        {"used_sentences", report.used_sentences},
@@ -37,8 +52,8 @@ void run(const Arguments& arguments) {
                        {"seconds", report.seconds}});
   }
   print(fmt::format("{}: {} with {} ids from {} of {} lines, {:.2f} bytes a token, {:.1f} s\n", options.output.string(),
-                    options.model.model, report.vocabulary, report.used_sentences, report.sentences,
-                    report.bytes_per_token, report.seconds));
+                    options.kind == "bpe" ? "bpe" : options.model.model, report.vocabulary, report.used_sentences,
+                    report.sentences, report.bytes_per_token, report.seconds));
   if (report.hidden > 0) print(fmt::format("  {} hidden files and folders were left out\n", report.hidden));
   if (!report.left_out.empty()) print(fmt::format("  {}\n", describe_left_out(report.left_out)));
 }
@@ -46,10 +61,12 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_tokenizer(Verb& program) {
-  const char* example = "quire tokenizer train --input books/ --vocab-size 8000 --output spm.model";
+  const char* example =
+      "quire tokenizer train --input books/ --vocab-size 8000 --output spm.model\n"
+      "  quire tokenizer train --kind bpe --input books/ --vocab-size 8000 --output tokenizer.json";
   Verb& verb = add_verb(program, "tokenizer", "Train a tokenizer", example);
   verb.require_verb();
-  Verb& app = add_verb(verb, "train", "Train a SentencePiece model that gives back every byte of a text", example);
+  Verb& app = add_verb(verb, "train", "Train a tokenizer that gives back every byte of a text", example);
   const auto arguments = std::make_shared<Arguments>();
   TokenizerTraining& options = arguments->options;
   app.add_option("--input", options.inputs,
@@ -57,26 +74,38 @@ void add_tokenizer(Verb& program) {
       ->type_name("PATH")
       ->required();
   app.add_option("--vocab-size", options.model.vocabulary,
-                 "Token ids, of which 260 are BOS, EOS, unknown, newline and the bytes")
+                 "Token ids, of which 260 are BOS, EOS, unknown, newline and the bytes; of bpe 257, the bytes and "
+                 "<|endoftext|>, which is BOS and EOS")
       ->type_name("N")
-      ->check(whole_number(261, int64_t{1} << 24))
+      ->check(whole_number(257, int64_t{1} << 22))
       ->required();
-  app.add_option("--output", options.output, "The model file, for quire prepare --tokenizer spm:FILE")
+  app.add_option("--output", options.output,
+                 "The model file, for quire prepare --tokenizer spm:FILE; of bpe a tokenizer.json, for hf:FILE")
       ->type_name("FILE")
       ->required();
-  app.add_option("--model", options.model.model, "Kind of model")->one_of({"unigram", "bpe"})->capture_default_str();
-  app.add_option("--character-coverage", options.model.character_coverage,
-                 "Share of the characters that get a piece of their own; the rest becomes bytes")
-      ->type_name("X")
-      ->range(0.98, 1.0)
+  app.add_option("--kind", options.kind,
+                 "sentencepiece, or bpe: byte-level BPE, which the package tokenizers (Hugging Face) reads as well")
+      ->one_of({"sentencepiece", "bpe"})
       ->capture_default_str();
-  app.add_flag("--space-runs", options.model.space_runs,
-               "Learn pieces for runs of spaces, and take 8 ids for runs of tabs, as code is indented with; without it "
-               "each of their spaces and tabs is a token");
-  app.add_option("--max-sentences", options.max_sentences, "Lines that are used; of more, a random choice")
-      ->type_name("N")
-      ->check(whole_number(1, int64_t{1} << 32))
-      ->capture_default_str();
+  auto& foreign = arguments->sentencepiece_options;
+  foreign["--model"] = app.add_option("--model", options.model.model, "Kind of model")
+                           ->one_of({"unigram", "bpe"})
+                           ->capture_default_str();
+  foreign["--character-coverage"] =
+      app.add_option("--character-coverage", options.model.character_coverage,
+                     "Share of the characters that get a piece of their own; the rest becomes bytes")
+          ->type_name("X")
+          ->range(0.98, 1.0)
+          ->capture_default_str();
+  foreign["--space-runs"] = app.add_flag(
+      "--space-runs", options.model.space_runs,
+      "Learn pieces for runs of spaces, and take 8 ids for runs of tabs, as code is indented with; without it "
+      "each of their spaces and tabs is a token");
+  foreign["--max-sentences"] =
+      app.add_option("--max-sentences", options.max_sentences, "Lines that are used; of more, a random choice")
+          ->type_name("N")
+          ->check(whole_number(1, int64_t{1} << 32))
+          ->capture_default_str();
   app.add_option("--text-key", options.keys.text, "Key of the text in .jsonl records")
       ->type_name("KEY")
       ->capture_default_str();

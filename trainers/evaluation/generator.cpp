@@ -112,9 +112,14 @@ void Generator::read(std::span<const int32_t> ids) {
   }
 }
 
+// BOS only begins a document. Where it is EOS as well, it ends one too.
+void Generator::exclude_bos(std::vector<float>& logits) const {
+  if (tokenizer_.bos_id() != tokenizer_.eos_id()) logits[static_cast<size_t>(tokenizer_.bos_id())] = -INFINITY;
+}
+
 int32_t Generator::most_likely() const {
   std::vector<float> logits = logits_;
-  logits[static_cast<size_t>(tokenizer_.bos_id())] = -INFINITY;
+  exclude_bos(logits);
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
@@ -147,8 +152,7 @@ int32_t Generator::next(const SamplingOptions& options) {
   const auto bits = philox(RandomKey::of(options.seed, 0), hash_scope("generate"), 0, static_cast<uint32_t>(position_),
                            static_cast<uint32_t>(position_ >> 32));
   const double draw = static_cast<double>((static_cast<uint64_t>(bits[0]) << 21) ^ (bits[1] >> 11)) * 0x1p-53;
-  // BOS may only begin a document.
-  logits_[static_cast<size_t>(tokenizer_.bos_id())] = -INFINITY;
+  exclude_bos(logits_);
   const int32_t id = sample_token(logits_, options, draw);
   if (id != tokenizer_.eos_id()) read({&id, 1});
   return id;

@@ -48,7 +48,7 @@ class Generator {
   // the model predicts from it, with the token before it. Throws Error(data) for an id beyond the tokenizer's
   // vocabulary, and Error(config) where a model with learned positions has none left.
   void read(std::span<const int32_t> ids);
-  // Returns the most likely next token; ties go to the lower id, and BOS is excluded.
+  // Returns the most likely next token; ties go to the lower id, and BOS is excluded unless it is EOS as well.
   int32_t most_likely() const;
 
   // Returns the next token, or EOS. logits() are those of the token after everything read so far.
@@ -60,6 +60,7 @@ class Generator {
   int64_t tokens() const { return inserter_.insertion().tokens_before(position_); }
 
  private:
+  void exclude_bos(std::vector<float>& logits) const;
   // Reads the next `count` model positions, which these tokens fill together with inserted ones.
   void read_subsequence(std::span<const int32_t> ids, int64_t count);
 

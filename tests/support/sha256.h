@@ -1,0 +1,76 @@
+// SHA-256 (FIPS 180-4), for checksums that other programs have made.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace quire::test {
+
+namespace sha256_parts {
+
+// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+inline constexpr std::array<uint32_t, 64> kRounds{
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+inline void add_block(const uint8_t* block, std::array<uint32_t, 8>& hash) {
+  std::array<uint32_t, 64> w{};
+  for (size_t i = 0; i < 16; ++i) {
+    for (size_t b = 0; b < 4; ++b) w[i] = w[i] << 8 | block[4 * i + b];
+  }
+  for (size_t i = 16; i < 64; ++i) {
+    const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
+    const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
+    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+  }
+  auto [a, b, c, d, e, f, g, h] = hash;
+  for (size_t i = 0; i < 64; ++i) {
+    const uint32_t s1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+    const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + kRounds[i] + w[i];
+    const uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+    const uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
+    h = g;
+    g = f;
+    f = e;
+    e = d + t1;
+    d = c;
+    c = b;
+    b = a;
+    a = t1 + t2;
+  }
+  const std::array<uint32_t, 8> added{a, b, c, d, e, f, g, h};
+  for (size_t i = 0; i < 8; ++i) hash[i] += added[i];
+}
+
+}  // namespace sha256_parts
+
+// Returns 64 hexadecimal digits.
+inline std::string sha256(std::string bytes) {
+  std::array<uint32_t, 8> hash{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                               0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  const uint64_t bits = 8 * uint64_t{bytes.size()};
+  bytes += '\x80';
+  while (bytes.size() % 64 != 56) bytes += '\0';
+  for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(bits >> shift & 0xFFU);
+  for (size_t at = 0; at < bytes.size(); at += 64) {
+    sha256_parts::add_block(reinterpret_cast<const uint8_t*>(bytes.data()) + at, hash);
+  }
+  std::string digits;
+  for (const uint32_t word : hash) {
+    std::array<char, 9> text{};
+    std::snprintf(text.data(), text.size(), "%08x", word);
+    digits += text.data();
+  }
+  return digits;
+}
+
+}  // namespace quire::test
