@@ -117,12 +117,12 @@ std::string json_of_merges(std::string_view vocabulary, std::string_view merges)
     }
     list += list.empty() ? "" : ",";
     try {
-      list += "[" + json_text(line.substr(0, space)) + "," + json_text(line.substr(space + 1)) + "]";
+      list += fmt::format("[{},{}]", json_text(line.substr(0, space)), json_text(line.substr(space + 1)));
     } catch (const ordered_json::exception&) {
       fail(ErrorKind::data, "merges.txt: \"{}\" is not UTF-8", line);
     }
   }
-  return byte_level_json(vocab.dump(), "[" + list + "]", "", false, {});
+  return byte_level_json(vocab.dump(), fmt::format("[{}]", list), "", false, {});
 }
 
 std::unique_ptr<Tokenizer> tokenizer_from_json(const std::string& argument, const TokenizerOptions& options) {

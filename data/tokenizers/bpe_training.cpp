@@ -80,19 +80,19 @@ class PairMerging {
   size_t tokens() const { return tokens_.size(); }
 
   std::string vocabulary() const {
-    std::string json;
+    std::string text;
     for (size_t id = 0; id < tokens_.size(); ++id) {
-      json += fmt::format("{}{}:{}", id == 0 ? "{" : ",", letters(static_cast<int32_t>(id)), id);
+      text += fmt::format("{}{}:{}", id == 0 ? "{" : ",", letters(static_cast<int32_t>(id)), id);
     }
-    return json + "}";
+    return text + "}";
   }
   std::string merges() const {
-    std::string json;
+    std::string text;
     for (const PairKey pair : merges_) {
-      json += fmt::format("{}[{},{}]", json.empty() ? "" : ",", letters(static_cast<int32_t>(pair >> 32)),
+      text += fmt::format("{}[{},{}]", text.empty() ? "" : ",", letters(static_cast<int32_t>(pair >> 32)),
                           letters(static_cast<int32_t>(pair & 0xFFFFFFFFU)));
     }
-    return "[" + json + "]";
+    return fmt::format("[{}]", text);
   }
 
  private:

@@ -114,7 +114,7 @@ std::string json_of_ranks(std::string_view lines) {
     list += fmt::format("{}[{},{}]", list.empty() ? "" : ",", letters(merge.left), letters(merge.right));
   }
   const auto next = static_cast<int64_t>(tokens.size());
-  return byte_level_json("{" + vocab + "}", "[" + list + "]", kLlama3Pattern, true,
+  return byte_level_json(fmt::format("{{{}}}", vocab), fmt::format("[{}]", list), kLlama3Pattern, true,
                          {{next, "<|begin_of_text|>"}, {next + 1, "<|end_of_text|>"}});
 }
 
