@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 
 #include "core/check.h"
@@ -17,6 +18,30 @@ bool is_ascii(char c) {
   return static_cast<uint8_t>(c) < 0x80;
 }
 
+struct CharacterRange {
+  char32_t first;
+  char32_t last;
+};
+
+// Characters that compose, or are put in order, since a Unicode above 9, which is that of the package `tokenizers`
+// (0.23.3): the ids of models were made without.
+constexpr CharacterRange kLaterCharacters[] = {
+    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
+    {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
+    {0xA82C, 0xA82C},   {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50},
+    {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+    {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
+    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
+    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136},
+    {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
+};
+
+bool came_later(char32_t character) {
+  const auto* at = std::upper_bound(std::begin(kLaterCharacters), std::end(kLaterCharacters), character,
+                                    [](char32_t value, const CharacterRange& range) { return value < range.first; });
+  return at != std::begin(kLaterCharacters) && character <= std::prev(at)->last;
+}
+
 void append_composed(std::string_view text, utf8proc_option_t options, std::string& out) {
   utf8proc_uint8_t* result = nullptr;
   const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -24,6 +49,20 @@ void append_composed(std::string_view text, utf8proc_option_t options, std::stri
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
   if (size < 0) fail(ErrorKind::data, "a text cannot be normalised: {}", utf8proc_errmsg(size));
   out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
+}
+
+// Normalises between the characters that came later, which nothing passes or joins.
+void append_between_later(std::string_view text, utf8proc_option_t options, std::string& out) {
+  const char* done = text.data();
+  const char* const end = text.data() + text.size();
+  for (const char* at = done; at != end;) {
+    const char* const begin = at;
+    if (!came_later(static_cast<char32_t>(utf8::unchecked::next(at)))) continue;
+    append_composed(std::string_view(done, static_cast<size_t>(begin - done)), options, out);
+    out.append(begin, at);
+    done = at;
+  }
+  append_composed(std::string_view(done, static_cast<size_t>(end - done)), options, out);
 }
 
 // An ASCII character is in both forms and composes with nothing before it, so the text is normalised from one ASCII
@@ -40,7 +79,7 @@ void compose(std::string& text, utf8proc_option_t options) {
     out.append(copied, begin);
     while (begin != end) {
       const auto invalid = utf8::find_invalid(begin, end);
-      append_composed(std::string_view(&*begin, static_cast<size_t>(invalid - begin)), options, out);
+      append_between_later(std::string_view(&*begin, static_cast<size_t>(invalid - begin)), options, out);
       begin = invalid;
       if (begin != end) out += *begin++;
     }
