@@ -40,7 +40,7 @@ def main():
         import h5py, torch, transformers  # noqa: F401
     except ImportError:
         print(SKIPPED)
-        return 0
+        return 77
     good = True
     for name in sorted(os.listdir(models)):
         model = os.path.join(models, name)
