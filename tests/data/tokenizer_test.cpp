@@ -40,7 +40,7 @@ TEST(Tokenizer, UnknownKindsNameTheKnownOnes) {
   EXPECT_ERROR(parse_tokenizer_option(""), ErrorKind::config, "there is: byte");
   EXPECT_ERROR(parse_tokenizer_option("byte:x"), ErrorKind::config, "takes no argument");
   EXPECT_ERROR(make_tokenizer("bite\n", "x.h5", ErrorKind::data), ErrorKind::data,
-               "x.h5: unknown tokenizer \"bite\"; there is: byte, hf, bpe, tiktoken, spm");
+               "x.h5: unknown tokenizer \"bite\"; there is: byte, ids, hf, bpe, tiktoken, spm");
   EXPECT_ERROR(make_tokenizer("bite\n", "step-1", ErrorKind::checkpoint), ErrorKind::checkpoint, "step-1: unknown");
 }
 

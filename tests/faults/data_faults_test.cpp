@@ -111,7 +111,7 @@ TEST(DataFaults, TokenizersThatCannotBeUsed) {
     return run_quire({"prepare", "--input", (tiny / "a.txt").string(), "--tokenizer", tokenizer, "--output",
                       (tiny / "new.h5").string()});
   };
-  EXPECT_FAULT(prepare("bite"), 2, "unknown tokenizer \"bite\"; there is: byte, hf, bpe, tiktoken, spm");
+  EXPECT_FAULT(prepare("bite"), 2, "unknown tokenizer \"bite\"; there is: byte, ids, hf, bpe, tiktoken, spm");
   EXPECT_FAULT(prepare("spm:" + (tiny / "absent").string()), 3, "absent: no such file");
   EXPECT_FAULT(prepare("spm:" + (tiny / "spm.model").string()), 3, "spm.model: not a SentencePiece model");
 

@@ -201,6 +201,11 @@ TEST(MechanismNames, StandInTheirOwnFilesOnly) {
         named.erase("softmax");
       }
       if (owner == "infini") named.erase("delta");
+      // Models of other programs are softmax attention in plain stacks, and are written as keys of the configuration.
+      if (file.parent_path().filename() == "exchange") {
+        named.erase("softmax");
+        named.erase("plain");
+      }
       EXPECT_EQ(named, Names()) << "in " << fs::relative(file, QUIRE_SOURCE_DIR);
       ++walked;
     }

@@ -1,4 +1,4 @@
-// What an installed program has besides itself, made from the description of its verbs: a manual page, and completion
+// Texts that are installed beside the program, made from the description of its verbs: a manual page, and completion
 // for bash.
 #pragma once
 

@@ -126,7 +126,7 @@ int run_program(int argc, const char* const* argv, const ProgramTexts& texts, st
     Verb root(program);
     root.require_verb();
     for (const AddVerb add : verbs) add(root);
-    // What `cmake --install` writes beside the program.
+    // `cmake --install` writes these beside the program.
     program.add_flag_callback(
         "--man", [&] { throw CLI::CallForVersion(manual_page(program, texts.number), 0); },
         "Print the manual page, as in quire --man | man -l -");
