@@ -169,7 +169,7 @@ size_t BpeTokenizer::divisible_prefix(std::string_view text) const {
 
 size_t BpeTokenizer::settled_prefix(std::string_view text) const {
   text.remove_suffix(unfinished_bytes(text));
-  // Where a token may begin that is not complete yet.
+  // A token that is not complete yet may begin here or behind.
   const size_t limit = text.size() - std::min(text.size(), longest_added_);
   const size_t raw = open_section(raw_tokens_, text, limit);
   const size_t begin = raw + open_section(normalized_tokens_, text.substr(raw), limit - std::min(limit, raw));

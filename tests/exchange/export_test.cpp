@@ -133,6 +133,10 @@ TEST_F(ExportTest, NarrowTypesAreWritten) {
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(run_quire({"import", path(type), "--output", path((std::string(type) + "-back").c_str())}).code, 0);
   }
+  // Weights that were imported as bf16 go out as they came.
+  EXPECT_EQ(run_quire({"export", path("bf16-back"), "--output", path("bf16-again")}).code, 0);
+  EXPECT_EQ(read_all(folder_ / "bf16-again/model.safetensors"), read_all(folder_ / "bf16/model.safetensors"));
+  EXPECT_EQ(nlohmann::json::parse(read_all(folder_ / "bf16-again/config.json")).at("torch_dtype"), "bfloat16");
 }
 
 TEST(ExportTokenizer, FilesOfOtherProgramsAreMadeOfTheStoredText) {

@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// How a comparison is printed, and where it is kept.
+// Says how a comparison is printed, and where it is kept.
 struct CompareOutput {
   std::string html;
   std::string keep;

@@ -135,13 +135,13 @@ void write_hf_config(const ExportedConfig& exported, StoredType type, const fs::
   write_file_durably(folder / "config.json", json.dump(2) + "\n");
 }
 
-// The model may have more ids than its tokenizer.
-int64_t rows_of_vocabulary(const CheckpointReader& reader) {
-  int64_t rows = 0;
-  reader.visit_part("model", [&](const NamedTensor& stored) {
-    if (stored.name == "embedding.weight") rows = stored.tensor.dim(0);
+// Returns the type in which the checkpoint has the embeddings: imported weights may be bf16.
+StoredType type_of_weights(const CheckpointReader& reader, const std::string& part) {
+  StoredType type = StoredType::f32;
+  reader.visit_part(part, [&](const NamedTensor& stored) {
+    if (stored.name == "embedding.weight") type = stored_type_of(stored.tensor.dtype());
   });
-  return rows;
+  return type;
 }
 
 }  // namespace
@@ -150,7 +150,7 @@ ExportReport export_checkpoint(const CheckpointReader& reader, const ExportOptio
   NewFolder::require_new(options.output);
   const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
   const ModelConfig& model = options.config.model;
-  const int64_t vocabulary = rows_of_vocabulary(reader);
+  const int64_t vocabulary = model.vocabulary.value_or(tokenizer->vocabulary_size());
   std::optional<ExportedConfig> exported;
   if (!options.own_names) {
     const int64_t positions = options.positions.value_or(options.config.data.subsequence);
@@ -167,11 +167,11 @@ ExportReport export_checkpoint(const CheckpointReader& reader, const ExportOptio
   } else {
     ParameterStore store;  // names and shapes only
     const Network network(store, model, tokenizer->vocabulary_size(), DType::f32);
-    const StoredType type =
-        options.type.value_or(options.config.run.precision == Precision::f64 ? StoredType::f64 : StoredType::f32);
+    const std::string part = part_of(options.weights);
+    const StoredType type = options.type ? *options.type : type_of_weights(reader, part);
     Target target = plan_target(exported->model, store, type);
     Shards shards(folder.path(), target);
-    write_weights(reader, part_of(options.weights), target, shards);
+    write_weights(reader, part, target, shards);
     shards.finish();
     write_hf_config(*exported, type, folder.path());
     export_tokenizer(reader.read_text("tokenizer.txt"), tokenizer->bos_id(), tokenizer->eos_id(), folder.path());

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "data/tokenizers/special_names.h"
 #include "trainers/exchange/hf_model.h"
 #include "trainers/setup/config.h"
 
@@ -14,11 +15,6 @@ namespace quire {
 struct ExportedConfig {
   HfModel model;  // as import reads it again
   nlohmann::ordered_json json;
-};
-
-struct SpecialIds {
-  int32_t bos = 0;
-  int32_t eos = 0;
 };
 
 // Returns the first architecture whose config.json means this very model when it is imported; nothing when none does.

@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 constexpr int kMaxDepth = 16;
 
-// Where the reader stands.
+// The place in the header that the reader has come to.
 enum class At {
   start,
   names,

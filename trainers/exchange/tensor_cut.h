@@ -1,4 +1,4 @@
-// How a matrix of quire lies in a tensor of another layout.
+// Cuts a matrix of quire out of a tensor of another layout, and puts it there.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 
 namespace quire {
 
-// Where the values of a parameter come from.
+// Names the tensor that has the values of a parameter, and how they lie in it.
 struct WeightSource {
   std::string parameter;
   Shape shape;
