@@ -82,7 +82,7 @@ class WorkedExample(unittest.TestCase):
             self.assertLess(bits[name], before, name)
         compared = self.quire("compare", *variants)
         self.assertRegex(compared, "4 runs of 4 configurations")
-        # What transformers has goes out in its layout, the others under names of quire; all come back as they were.
+        # The model that transformers has goes out in its layout, the others under names of quire; all come back as they were.
         for name in variants:
             self.quire("export", name, "--output", f"{name}-out")
             self.quire("import", f"{name}-out", "--output", f"{name}-back")
