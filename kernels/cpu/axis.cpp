@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/cpu/common.h"
+#include "kernels/cpu/product.h"
 #include "kernels/strided.h"
 #include "kernels/vocabulary_checks.h"
 

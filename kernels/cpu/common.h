@@ -124,12 +124,6 @@ void store_narrow(T* to, const Wide<T>* from, int64_t count) {
 // masked with -inf adds exactly nothing. (Eigen's vector exp returns that smallest number instead.)
 template <typename T>
 inline constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-87) : T(-708);
-// to = exp(x), which may be `to`; NaN stays NaN.
-template <typename T>
-void exponentials(T* to, const T* x, int64_t count) {
-  const ConstArrayView<T> from(x, count);
-  ArrayView<T>(to, count) = (from < kSmallestExponent<T>).select(T{0}, from.exp());
-}
 
 // Returns the number of partial sums of a reduction over rows: it is small, and depends only on the shape.
 inline int64_t reduction_parts(int64_t rows) {

@@ -2,6 +2,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/cpu/common.h"
+#include "kernels/cpu/product.h"
 #include "kernels/strided.h"
 #include "kernels/vocabulary_checks.h"
 

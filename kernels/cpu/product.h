@@ -50,7 +50,7 @@ void store_vector(T* to, Vector<T> value) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-// Returns exponentials of a vector, equal to those of an array (kernels/cpu/common.h).
+// Returns exp(x) of each lane; NaN stays NaN.
 template <typename T>
 Vector<T> exponential(Vector<T> x) {
   using Lane = Eigen::Array<T, kLanes<T>, 1>;
@@ -60,6 +60,19 @@ Vector<T> exponential(Vector<T> x) {
   values = values.exp();
   const Bits kept = (Bits)load_vector(values.data()) & (x >= kSmallestExponent<T> - Vector<T>{});
   return x != x ? x : (Vector<T>)kept;
+}
+
+// to = exp(x), which may be `to`. An element has the bits that exponential() gives, wherever it stands.
+template <typename T>
+void exponentials(T* to, const T* x, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector(to + i, exponential<T>(load_vector(x + i)));
+  if (i == count) return;
+  Vector<T> rest{};
+  const auto bytes = static_cast<size_t>(count - i) * sizeof(T);
+  std::memcpy(&rest, x + i, bytes);
+  rest = exponential<T>(rest);
+  std::memcpy(to + i, &rest, bytes);
 }
 
 template <typename T>
