@@ -15,7 +15,7 @@ namespace quire {
 struct Question {
   std::string prompt;                   // ends with the beginning of the sentence that answers
   std::string answer;                   // begins with a space
-  std::vector<std::string> references;  // what a reply is compared with; parts of the answer
+  std::vector<std::string> references;  // are compared with a reply; parts of the answer
   // Only of bAbI: the question itself, and everything that may answer one of its kind, in lower case.
   std::string asked = {};
   std::vector<std::string> labels = {};

@@ -88,10 +88,10 @@ QuestionTask::QuestionTask(const TaskConfig& config, const TaskSources& sources,
   QUIRE_CHECK(kind_ != nullptr, "question: there is no task {}", *config.task);
   require_text(where);
   const int64_t given = config.shortest.value_or(config.length);
-  const int64_t least = shortest();
-  if (given < least) {
+  const int64_t min_length = shortest();
+  if (given < min_length) {
     fail(ErrorKind::config, "{}: length {} is too short for task {}, which needs at least {} with this tokenizer",
-         where, given, *config.task, least);
+         where, given, *config.task, min_length);
   }
 }
 

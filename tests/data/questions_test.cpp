@@ -18,7 +18,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// What is asked, cut from a document.
+// The parts of a document that asks something.
 struct Asked {
   std::string prompt;
   std::string answer;

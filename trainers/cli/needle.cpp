@@ -230,7 +230,7 @@ void add_needle(Verb& program) {
   Verb& app = add_verb(program, "needle", "Retrieval of hidden keys and facts at chosen lengths",
                        "quire needle runs/first --lengths 1k,4k --samples 5 --svg needle.svg\n"
                        "  quire needle runs/first --lengths 16k --samples 5 --task hops:2 --filler books.h5\n"
-                       "  quire needle runs/first --lengths 1k,4k --samples 50 --task niah_single_2,babi_1 --markdown");
+                       "  quire needle runs/first --lengths 1k,2k --samples 5 --task niah_single_2,babi_1 --markdown");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();

@@ -1,4 +1,4 @@
-// What quire needle found, as tables and as a picture.
+// Writes the results of quire needle as tables and as a picture.
 #pragma once
 
 #include <string>
