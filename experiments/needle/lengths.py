@@ -30,10 +30,20 @@ def interval(mean, samples):
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def samples_of(text):
+    """Parses "50,64k=10": samples by length, and under "" those of the others."""
+    parts = [part.rpartition("=") for part in text.split(",")]
+    samples = {length: int(number) for length, _, number in parts}
+    if "" not in samples or min(samples.values()) < 1:
+        raise ValueError(text)
+    return samples
+
+
 def answers_of(run, length, arguments):
     """Returns what quire needle says of a run at a length; asks it unless the answers are stored."""
     path = arguments.results / f"{run.name}-{length}.json"
-    settings = {"task": arguments.tasks, "samples": arguments.samples, "filler": arguments.filler or "built-in"}
+    samples = arguments.samples.get(length, arguments.samples[""])
+    settings = {"task": arguments.tasks, "samples": samples, "filler": arguments.filler or "built-in"}
     if path.exists():
         stored = json.loads(path.read_text(encoding="utf-8"))
         if all(stored[key] == value for key, value in settings.items()):
@@ -42,7 +52,7 @@ def answers_of(run, length, arguments):
     variant = run.name.rsplit("-", 1)[0]
     overrides = [setting.split(":", 1)[1] for setting in arguments.set if setting.split(":", 1)[0] == variant]
     command = [arguments.quire, "needle", run, *overrides, "--task", arguments.tasks, "--lengths", length, "--samples",
-               arguments.samples, "--json"]
+               samples, "--json"]
     if arguments.filler:
         command += ["--filler", arguments.filler]
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False)
@@ -113,7 +123,8 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, required=True, metavar="FOLDER", help="where answers are stored")
     parser.add_argument("--tasks", default=TASKS, metavar="LIST")
     parser.add_argument("--lengths", default=LENGTHS, metavar="LIST")
-    parser.add_argument("--samples", type=int, default=50, metavar="N", help="samples of a task at a length")
+    parser.add_argument("--samples", type=samples_of, default="50", metavar="N[,LENGTH=N...]",
+                        help="samples of a task at a length, as in 50,32k=20,64k=10 (default: 50)")
     parser.add_argument("--filler", metavar="CORPUS[:SPLIT]", help="text between the facts")
     parser.add_argument("--set", action="append", default=[], metavar="VARIANT:KEY=VALUE",
                         help="a setting for reading with a variant; may be repeated")

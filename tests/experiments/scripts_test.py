@@ -206,7 +206,7 @@ class Alone(Scripts):
         run([quire, "train", EXPERIMENTS / "needle/lengths.yaml", "data.corpus=books.h5", "model.width=8", "model.heads=1",
              "model.layers=1", "schedule.steps=1", "schedule.warmup=0", "--run-dir", "runs/window-1"])
         arguments = ["needle/lengths.py", "runs", "--filler", "books.h5:valid", "--results", "results", "--lengths", "1k,1200",
-                     "--samples", 1, "--tasks", "vt,babi_1", "--set", "window:data.subsequence=128"]
+                     "--samples", "1,1200=2", "--tasks", "vt,babi_1", "--set", "window:data.subsequence=128"]
         out = self.run_script(*arguments, environment={"QUIRE": str(quire)})
         self.assertRegex(out, r"\| window \| babi_1 \| \d+ \(\d+-\d+\) \| \d+ \(\d+-\d+\) \|")
         self.assertEqual(self.run_script(*arguments, environment={"QUIRE": "/nowhere"}), out)
