@@ -140,6 +140,31 @@ TEST_F(NeedleTest, RanksShareTheDocumentsOut) {
   }
 }
 
+// Scores of samples are those of one rank too, and are known by their number.
+TEST_F(NeedleTest, RanksShareTheRepliesOut) {
+  class InTheGarden : public Reader {
+   public:
+    int32_t most_likely() override {
+      const size_t at = text_.size() - text_.rfind("Answer:") - 7;
+      return std::string_view(" garden or so.")[std::min<size_t>(at, 13)];
+    }
+  };
+  InTheGarden reader;
+  const NeedleResult expected = run(reader, "{task: babi_1}", {700, 900}, {}, 9);
+  const double right = expected.cells[0].score() + expected.cells[1].score();
+  EXPECT_GT(right, 0);
+  EXPECT_LT(right, 2);
+  run_in_process(3, [&](Ranks&) {
+    InTheGarden mine;
+    const NeedleResult result = run(mine, "{task: babi_1}", {700, 900}, {}, 9);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(result.cells[i].scores, expected.cells[i].scores);
+      EXPECT_EQ(result.cells[i].right_tokens, expected.cells[i].right_tokens);
+      EXPECT_EQ(result.cells[i].answer_tokens, expected.cells[i].answer_tokens);
+    }
+  });
+}
+
 // One digit in ten is right by chance, and a key of two digits in a hundred: within five standard deviations of 2000
 // samples.
 TEST_F(NeedleTest, AGuesserHasChance) {
