@@ -33,5 +33,7 @@ std::unique_ptr<Filler> make_prose_filler(const Tokenizer& tokenizer);
 // Returns the documents of a split as one endless text; each generated document begins at a random place in it. The
 // split must outlive the filler.
 std::unique_ptr<Filler> make_corpus_filler(const Split& split);
+// Returns one text, which must not be empty, again and again.
+std::unique_ptr<Filler> make_text_filler(std::vector<int32_t> ids);
 
 }  // namespace quire

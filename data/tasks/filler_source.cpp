@@ -3,12 +3,18 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "core/files/file_io.h"
 #include "data/corpus/corpus_on_ranks.h"
 
 namespace quire {
 
 FillerSource::FillerSource(const std::string& name, Ranks& ranks) : path_(name) {
   if (name.empty()) return;
+  if (is_text(name)) {
+    text_ = read_text_file(name, {.kind = ErrorKind::data, .max_bytes = int64_t{1} << 30});
+    if (text_.empty()) fail(ErrorKind::data, "{}: is empty", name);
+    return;
+  }
   const size_t colon = name.rfind(':');
   if (colon != std::string::npos && !std::filesystem::exists(name)) {
     path_ = name.substr(0, colon);
@@ -18,6 +24,11 @@ FillerSource::FillerSource(const std::string& name, Ranks& ranks) : path_(name) 
 }
 
 std::unique_ptr<Filler> FillerSource::make(const Tokenizer& tokenizer) {
+  if (!text_.empty()) {
+    std::vector<int32_t> ids;
+    tokenizer.encode(text_, ids);
+    return make_text_filler(std::move(ids));
+  }
   if (!corpus_) return make_prose_filler(tokenizer);
   if (corpus_->tokenizer().serialise() != tokenizer.serialise()) {
     fail(ErrorKind::data, "{}: its tokenizer ({}) is not the one of the documents ({}); prepare it with that one",

@@ -1,11 +1,14 @@
 // Makes the task that a configuration names.
 #pragma once
 
-#include "data/tasks/task.h"
+#include "data/tasks/asked_document.h"
 
 namespace quire {
 
 // Throws Error(config), beginning with `where`, when the tokenizer cannot write the key or a length is too short.
 std::unique_ptr<Task> make_task(const TaskConfig& config, const TaskSources& sources, const std::string& where);
+// Makes a task whose documents end with an answer: any but recall. Documents of questions keep tokens for a reply.
+std::unique_ptr<AskingTask> make_asking_task(const TaskConfig& config, const TaskSources& sources,
+                                             const std::string& where);
 
 }  // namespace quire

@@ -70,7 +70,7 @@ void NeedleDocument::marks(int64_t begin, int64_t count, uint8_t* out) const {
 }
 
 NeedleTask::NeedleTask(const TaskConfig& config, const TaskSources& sources, const std::string& where)
-    : Task(config, sources.seed, sources.number),
+    : AskingTask(config, sources.seed, sources.number),
       filler_(sources.filler),
       kind_(make_needle_kind(config, sources.tokenizer, where)) {
   if (config.align > 1 && config.align < kind_->answer_length() + 1) {

@@ -7,12 +7,12 @@
 // two last chunks hold no needle: a model that retrieves at the end of every chunk has then read the question.
 #pragma once
 
+#include "data/tasks/asked_document.h"
 #include "data/tasks/needle_scene.h"
-#include "data/tasks/task.h"
 
 namespace quire {
 
-class NeedleDocument : public TaskDocument {
+class NeedleDocument : public AskedDocument {
  public:
   // `offsets`: how many tokens of filler precede each needle of the scene.
   NeedleDocument(NeedleScene scene, std::vector<int64_t> offsets, int64_t length, int64_t tail, TaskLoss loss,
@@ -25,10 +25,9 @@ class NeedleDocument : public TaskDocument {
   void tokens(int64_t begin, int64_t count, int32_t* out) const override;
   void marks(int64_t begin, int64_t count, uint8_t* out) const override;
 
-  // Returns the index of the stored token with which the answer begins.
-  int64_t answer_begin() const { return answer_begin_; }
-  const std::vector<int32_t>& answer() const { return scene_.answer; }
-  int64_t scored() const { return scene_.scored; }
+  int64_t answer_begin() const override { return answer_begin_; }
+  const std::vector<int32_t>& answer() const override { return scene_.answer; }
+  int64_t scored() const override { return scene_.scored; }
   int64_t needle_begin() const { return needle_begin_; }  // begin of the needle that the question asks for
 
  private:
@@ -47,10 +46,11 @@ class NeedleDocument : public TaskDocument {
   int64_t needle_begin_ = 0;
 };
 
-class NeedleTask : public Task {
+class NeedleTask : public AskingTask {
  public:
   NeedleTask(const TaskConfig& config, const TaskSources& sources, const std::string& where);
   std::unique_ptr<TaskDocument> document(int64_t index) const override { return needle(index); }
+  std::unique_ptr<AskedDocument> ask(int64_t index) const override { return needle(index); }
   std::unique_ptr<NeedleDocument> needle(int64_t index) const;
   // Returns the number of positions of the shortest possible document.
   int64_t min_positions() const;

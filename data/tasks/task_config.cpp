@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "data/tasks/question.h"
+
 namespace quire {
 
 namespace {
@@ -18,6 +20,12 @@ int64_t parse_hops(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() && hops >= 1 && hops <= 16 ? hops : 0;
 }
 
+std::string names_of_questions() {
+  std::string names;
+  for (const std::string_view name : question_names()) names.append(", ").append(name);
+  return names;
+}
+
 }  // namespace
 
 std::optional<TaskKind> TaskConfig::kind() const {
@@ -25,6 +33,7 @@ std::optional<TaskKind> TaskConfig::kind() const {
   if (*task == "passkey") return TaskKind::passkey;
   if (*task == "multikey") return TaskKind::multikey;
   if (*task == "recall") return TaskKind::recall;
+  if (is_question(*task)) return TaskKind::question;
   if (task->starts_with(kHops) && hops() > 0) return TaskKind::hops;
   return std::nullopt;
 }
@@ -36,7 +45,8 @@ int64_t TaskConfig::hops() const {
 void TaskConfig::check(ConfigChecker& c) const {
   if (!task) return;
   c.require(kind().has_value(), "task",
-            "\"" + *task + "\" is no task; there is: passkey, multikey, hops:N (N from 1 to 16), recall");
+            "\"" + *task + "\" is no task; there is: passkey, multikey, hops:N (N from 1 to 16), recall" +
+                names_of_questions());
   c.require(!shortest || *shortest <= length, "shortest", "must not be above length");
   c.require(length % align == 0, "length", "is not a multiple of align");
   c.require(!shortest || *shortest % align == 0, "shortest", "is not a multiple of align");

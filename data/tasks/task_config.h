@@ -8,7 +8,7 @@
 
 namespace quire {
 
-enum class TaskKind { passkey, multikey, hops, recall };
+enum class TaskKind { passkey, multikey, hops, recall, question };
 enum class Alphabet { digits, letters, tokens };
 enum class FactKind { names, numbers, definitions, signs };
 enum class TaskLoss { all, answer };
@@ -65,11 +65,13 @@ struct TaskConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("task", task,
-            {.help = "task whose documents are made while training: passkey, multikey, hops:N or recall; none: the "
-                     "documents of the corpus"});
+            {.help = "task whose documents are made while training: passkey, multikey, hops:N, recall, or one of RULER "
+                     "or bAbI (data/TASKS.md), as niah_single_1, vt or babi_1; none: the documents of the corpus"});
     const std::optional<TaskKind> is = kind();
     const std::string_view any = task ? "" : "it belongs to a task";
-    const std::string_view needles = is && *is == TaskKind::recall ? "task recall has no needles" : any;
+    const bool has_question = is && *is == TaskKind::question;
+    const std::string_view asked = is && *is == TaskKind::recall ? "task recall has no needles" : any;
+    const std::string_view needles = has_question ? "a task of RULER or bAbI has what was published" : asked;
     const std::string_view several = is && *is == TaskKind::passkey ? "task passkey has one key" : needles;
     const std::string_view place = is && *is == TaskKind::hops ? "task hops spreads its needles" : needles;
     const std::string_view recall = is && *is != TaskKind::recall ? "only task recall has it" : any;
@@ -99,14 +101,14 @@ struct TaskConfig {
              .unit = "tokens",
              .min = 1,
              .max = 1 << 20,
-             .inapplicable = needles});
+             .inapplicable = asked});
     v.field("depth", depth,
             {.help = "place of the needle: 0 is the beginning of the document, 1 is just before the question; none: a "
                      "random place",
              .min = 0,
              .max = 1,
              .inapplicable = place});
-    v.field("loss", loss, {.help = "which tokens count for the loss", .inapplicable = needles});
+    v.field("loss", loss, {.help = "which tokens count for the loss", .inapplicable = asked});
     v.field("kinds", kinds, {.help = "kinds of facts; all kinds are equally frequent", .inapplicable = recall});
     v.field("facts", facts,
             {.help = "number of facts in use at a time; a new fact begins when another was said for the last time",

@@ -3,6 +3,7 @@
 PyTorch is looked for in the interpreter that QUIRE_TORCH_PYTHON names, in this one and in Debian's.
 """
 
+import functools
 import importlib.util
 import json
 import math
@@ -195,6 +196,29 @@ class Alone(Scripts):
                               environment={"QUIRE": str(quire), "LENGTHS": "256", "SAMPLES": "1"})
         self.assertIn("whole answer", out)
         self.assertTrue((self.folder / "work/needle-2.svg").exists())
+
+    def test_lengths_of_tasks(self):
+        """Trains one model of the sweep, much smaller, and asks it; what is stored is not asked again."""
+        quire, run = PROGRAMS / "quire", functools.partial(subprocess.run, cwd=self.folder, capture_output=True, check=True)
+        run([quire, "prepare", "--task", "recall", "--set", "length=2000", "--split", "train=2", "--split", "valid=1",
+             "--output", "books.h5"])
+        run([quire, "sweep", EXPERIMENTS / "needle/sweeps/lengths.yaml", "--check"])
+        run([quire, "train", EXPERIMENTS / "needle/lengths.yaml", "data.corpus=books.h5", "model.width=8", "model.heads=1",
+             "model.layers=1", "schedule.steps=1", "schedule.warmup=0", "--run-dir", "runs/window-1"])
+        arguments = ["needle/lengths.py", "runs", "--filler", "books.h5:valid", "--results", "results", "--lengths", "1k,1200",
+                     "--samples", "1,1200=2", "--tasks", "vt,babi_1", "--set", "window:data.subsequence=128"]
+        out = self.run_script(*arguments, environment={"QUIRE": str(quire)})
+        self.assertRegex(out, r"\| window \| babi_1 \| \d+ \(\d+-\d+\) \| \d+ \(\d+-\d+\) \|")
+        self.assertEqual(self.run_script(*arguments, environment={"QUIRE": "/nowhere"}), out)
+        self.run_script(*arguments, "--set", "xl:data.subsequence=64", status=1)
+        self.assertIn("lengths: error: --set xl:data.subsequence=64: is not", self.errors)
+        for python in (sys.executable, "/usr/bin/python3"):
+            if subprocess.run([python, "-c", "import matplotlib"], capture_output=True, check=False).returncode == 0:
+                self.run_script(*arguments, "--svg", "lengths.svg", python=python)
+                self.assertIn("<svg", (self.folder / "lengths.svg").read_text(encoding="utf-8"))
+                return
+        self.run_script(*arguments, "--svg", "lengths.svg", status=1)
+        self.assertIn("python3-matplotlib", self.errors)
 
     def test_sweep_of_books(self):
         """Runs all of it with real models, which differ in what the sweep says and in nothing else."""

@@ -133,8 +133,8 @@ TEST_F(Examples, OfThePages) {
   run.replace(run.find("steps: 500"), 10, "steps: 20");
   write_text(folder_ / "my.yaml", run);
   write_text(folder_ / "old.yaml", "model: {position: rope, attention: {window: 16}}  # of an earlier version\n");
-  for (const char* name : {"README", "data/README", "data/TOKENIZERS", "configs/README", "trainers/README",
-                           "trainers/RUNS", "kernels/README"}) {
+  for (const char* name : {"README", "data/README", "data/TASKS", "data/TOKENIZERS", "configs/README",
+                           "trainers/README", "trainers/RUNS", "kernels/README"}) {
     for (const char* left : {"runs", "corpus.h5", "corpus.h5.manifest"}) fs::remove_all(folder_ / left);
     if (std::string(name) != "README") shell("quire prepare --input books/ --split valid=0.2 --output corpus.h5");
     std::istringstream page(read_text(fs::path(QUIRE_SOURCE_DIR) / (std::string(name) + ".md")));

@@ -1,4 +1,6 @@
 // Tests quire needle on a small model.
+#include <regex>
+
 #include "tests/faults/expect_fault.h"
 
 namespace quire::test {
@@ -38,6 +40,31 @@ TEST_F(NeedleProgram, PrintsATableJsonAndAPicture) {
   EXPECT_EQ(again["cells"], object["cells"]);
 }
 
+TEST_F(NeedleProgram, QuestionsHaveOneTableWithIntervals) {
+  const std::vector<std::string> asked{"--lengths", "640,1k", "--task", "niah_single_2,babi_1", "--samples", "2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), asked.begin(), asked.end());
+    return needle(more);
+  };
+  const std::string book = (tiny_ / "book.txt").string();
+  write_text(book, "It was the best of times. It was the worst of times.\n");
+  const ProgramResult text = with({"--filler", book, "--svg", (tiny_ / "q.svg").string()});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(std::regex_search(text.out, std::regex("niah_single_2 +640 +[0-9.]+ +[0-9.]+-[0-9.]+ "))) << text.out;
+  EXPECT_TRUE(std::regex_search(text.out, std::regex("babi_1 +1k +[0-9.]+ +[0-9.]+-[0-9.]+ "))) << text.out;
+  const ProgramResult markdown = with({"--markdown"});
+  EXPECT_NE(markdown.out.find("| task | length | score | 95 % | whole | 95 % | tokens |"), std::string::npos)
+      << markdown.out;
+  const auto json = nlohmann::json::parse(with({"--json"}).out);
+  ASSERT_EQ(json["cells"].size(), 4U);
+  EXPECT_EQ(json["cells"][3]["task"], "babi_1");
+  EXPECT_EQ(json["cells"][3]["scores"].size(), 2U);
+  EXPECT_EQ(json["cells"][3]["score_interval"].size(), 2U);
+  EXPECT_FALSE(json.contains("key"));
+  EXPECT_NE(needle({"--lengths", "256", "--samples", "1", "--markdown"}).out.find("| depth | length | whole |"),
+            std::string::npos);
+}
+
 // A document sixty-four times as long takes no more memory: with its logits it would be 64 MiB more.
 TEST_F(NeedleProgram, MemoryDoesNotGrowWithTheLength) {
   const auto resident = [&](const std::string& length) {
@@ -56,6 +83,13 @@ TEST_F(NeedleProgram, WhatMeansNothingIsRefused) {
   EXPECT_FAULT(needle({"--lengths", "1k", "--depths", "2"}), 2, "--depths 2: \"2\" is no depth");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "hops:2", "--depths", "1"}), 2,
                "--depths has no meaning with hops");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "vt", "--depths", "1"}), 2, "--depths has no meaning with vt");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "vt,single"}), 2, "give single alone");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "vt,vt"}), 2, "vt is given twice");
+  EXPECT_FAULT(needle({"--lengths", "1k,300", "--task", "babi_1,vt"}), 2, "length 300 is too short for task babi_1");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "babi_1", "--set", "key=3"}), 2, "what was published");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "babi_1", "--json", "--markdown"}), 2, "does not go with --json");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "babi_1", "--filler", (tiny_ / "x.txt").string()}), 3, "x.txt");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "recall"}), 2, "--task recall has no needles");
   EXPECT_FAULT(needle({"--lengths", "1k", "--svg", "/no/such/folder/a.svg"}), 7, "there is no folder /no/such/folder");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "triple"}), 2, "\"triple\" is no task");

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/ranks/in_process.h"
+#include "data/tasks/make_task.h"
 #include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
 #include "trainers/evaluation/heat_map.h"
@@ -23,6 +24,8 @@ class Reader : public Predictor {
     max_at_once_ = std::max(max_at_once_, ids.size());
     text_ += ByteTokenizer().decode(ids);
   }
+  void keep() override { kept_ = text_; }
+  void go_back() override { text_ = kept_; }
   size_t max_at_once() const { return max_at_once_; }
 
  protected:
@@ -30,6 +33,7 @@ class Reader : public Predictor {
 
  private:
   size_t max_at_once_ = 0;
+  std::string kept_;
 };
 
 // Copies what follows in the needle that was asked for, or walks along the chain.
@@ -136,6 +140,31 @@ TEST_F(NeedleTest, RanksShareTheDocumentsOut) {
   }
 }
 
+// Scores of samples are those of one rank too, and are known by their number.
+TEST_F(NeedleTest, RanksShareTheRepliesOut) {
+  class InTheGarden : public Reader {
+   public:
+    int32_t most_likely() override {
+      const size_t at = text_.size() - text_.rfind("Answer:") - 7;
+      return std::string_view(" garden or so.")[std::min<size_t>(at, 13)];
+    }
+  };
+  InTheGarden reader;
+  const NeedleResult expected = run(reader, "{task: babi_1}", {700, 900}, {}, 9);
+  const double right = expected.cells[0].score() + expected.cells[1].score();
+  EXPECT_GT(right, 0);
+  EXPECT_LT(right, 2);
+  run_in_process(3, [&](Ranks&) {
+    InTheGarden mine;
+    const NeedleResult result = run(mine, "{task: babi_1}", {700, 900}, {}, 9);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(result.cells[i].scores, expected.cells[i].scores);
+      EXPECT_EQ(result.cells[i].right_tokens, expected.cells[i].right_tokens);
+      EXPECT_EQ(result.cells[i].answer_tokens, expected.cells[i].answer_tokens);
+    }
+  });
+}
+
 // One digit in ten is right by chance, and a key of two digits in a hundred: within five standard deviations of 2000
 // samples.
 TEST_F(NeedleTest, AGuesserHasChance) {
@@ -180,6 +209,83 @@ TEST_F(NeedleTest, LengthsThatDoNotFitAreRefusedBeforeAnythingIsRead) {
                "needle: length 60 is too short for task passkey");
   EXPECT_ERROR(run(copier, "{task: passkey, align: 64}", {1000}, {}, 1), ErrorKind::config, "not a multiple");
   EXPECT_EQ(copier.max_at_once(), 0U);
+}
+
+// Replies to the samples of a task with what a test tells it, whatever it reads.
+class Teller : public Predictor {
+ public:
+  Teller(const NeedleOptions& options, const Filler& filler, std::function<std::string(const std::string&)> reply)
+      : reply_(std::move(reply)) {
+    for (const int64_t length : options.lengths) {
+      TaskConfig config = options.task;
+      config.length = length;
+      const auto task = make_asking_task(config, {tokenizer_, filler, options.seed, hash_scope("needle")}, "here");
+      for (int64_t i = 0; i < options.samples; ++i) documents_.push_back(task->ask(i));
+    }
+  }
+  void begin_document() override {
+    ++document_;
+    read_ = 0;
+  }
+  void read(std::span<const int32_t> ids) override { read_ += static_cast<int64_t>(ids.size()); }
+  int32_t most_likely() override {
+    const AskedDocument& document = *documents_[static_cast<size_t>(document_)];
+    const std::string reply = reply_(tokenizer_.decode(document.answer()));
+    const auto at = static_cast<size_t>(read_ - document.answer_begin());
+    return at < reply.size() ? static_cast<uint8_t>(reply[at]) : tokenizer_.eos_id();
+  }
+  void keep() override { kept_ = read_; }
+  void go_back() override { read_ = kept_; }
+
+ private:
+  ByteTokenizer tokenizer_;
+  std::function<std::string(const std::string&)> reply_;
+  std::vector<std::unique_ptr<AskedDocument>> documents_;
+  int64_t document_ = -1;
+  int64_t read_ = 0;
+  int64_t kept_ = 0;
+};
+
+// A reply with the value in other words has the published score, and its tokens count where the answer has them.
+TEST_F(NeedleTest, QuestionsAreAnsweredAndRepliedTo) {
+  const auto cell_of = [&](const std::string& task, const std::function<std::string(const std::string&)>& reply) {
+    const NeedleOptions options{.task = parse_config<TaskConfig>("task: " + task, "task"),
+                                .lengths = {1024},
+                                .depths = {},
+                                .samples = 4,
+                                .seed = 2};
+    Teller teller(options, *filler_, reply);
+    return find_needles(teller, tokenizer_, *filler_, options, {}, Ranks::current()).cells.at(0);
+  };
+  const NeedleCell right = cell_of("niah_single_2", [](const std::string& answer) { return answer; });
+  EXPECT_EQ(right.score(), 1);
+  EXPECT_EQ(right.exact, 4);
+  EXPECT_EQ(right.right_share(), 1);
+  // " 1234567." becomes " the 1234567": of nine tokens of the answer the first is right, and by chance others.
+  const NeedleCell wordy = cell_of("niah_single_2", [](const std::string& answer) { return " the" + answer; });
+  EXPECT_EQ(wordy.score(), 1);
+  EXPECT_EQ(wordy.exact, 0);
+  EXPECT_EQ(wordy.answer_tokens, 36);
+  EXPECT_GE(wordy.right_tokens, 4);
+  EXPECT_LT(wordy.right_tokens, 12);
+  // The value comes after the 128 tokens of the reply.
+  const NeedleCell late =
+      cell_of("niah_single_2", [](const std::string& answer) { return std::string(122, 'x') + answer; });
+  EXPECT_EQ(late.score(), 0);
+  const NeedleCell half = cell_of("niah_multivalue", [](const std::string& answer) { return answer.substr(0, 18); });
+  EXPECT_EQ(half.score(), 0.5);
+  EXPECT_EQ(half.scores, std::vector<double>(4, 0.5));
+  EXPECT_EQ(cell_of("babi_1", [](const std::string& answer) { return " in the" + answer; }).score(), 1);
+  EXPECT_EQ(cell_of("babi_1", [](const std::string&) { return " cellar."; }).score(), 0);
+}
+
+// By hand: z = 1.96; with 48 of 50 the interval is (0.96 + z^2/100 -+ z sqrt(0.96 0.04/50 + z^2/10000)) / (1 + z^2/50).
+TEST(NeedleInterval, IsWilsons) {
+  EXPECT_NEAR(interval_of(0.96, 50).low, 0.8654, 1e-4);
+  EXPECT_NEAR(interval_of(0.96, 50).high, 0.9890, 1e-4);
+  EXPECT_NEAR(interval_of(0, 50).high, 0.0713, 1e-4);
+  EXPECT_EQ(interval_of(0, 50).low, 0);
+  EXPECT_EQ(interval_of(1, 1).high, 1);
 }
 
 TEST(NeedleOptionsText, LengthsAndDepths) {

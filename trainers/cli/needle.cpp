@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +9,7 @@
 #include "data/tasks/filler_source.h"
 #include "data/tasks/needle_scene.h"
 #include "layers/model/model_mechanisms.h"
+#include "trainers/cli/needle_report.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/trained_model.h"
@@ -36,6 +37,7 @@ struct Arguments {
   std::string svg;
   std::optional<bool> ema;
   bool json = false;
+  bool markdown = false;
 };
 
 class ModelPredictor : public Predictor {
@@ -45,26 +47,35 @@ class ModelPredictor : public Predictor {
   void begin_document() override { generator_.begin_document(); }
   void read(std::span<const int32_t> ids) override { generator_.read(ids); }
   int32_t most_likely() override { return generator_.most_likely(); }
+  void keep() override { kept_ = generator_.mark(); }
+  void go_back() override { generator_.go_back(kept_); }
 
  private:
   Generator generator_;
+  Generator::Mark kept_;
 };
 
-// Returns the chunk at a document's end, in tokens of the text: the smallest number of the model's chunks that contain
-// the answer. 1 where the state of the model advances with every token.
+// Returns the chunk at a document's end, in tokens of the text: of needles the smallest number of the model's chunks
+// that contain the answer, of questions one chunk. 1 where the state of the model advances with every token.
 int64_t chunk_for(const TaskConfig& task, const LanguageModel& model, const ModelConfig& config,
                   const Tokenizer& tokenizer) {
   const int64_t chunk = model.insertion().tokens_before(grain_of(config));
-  if (chunk == 1) return 1;
+  if (chunk == 1 || task.kind() == TaskKind::question) return chunk;
   const int64_t needed = make_needle_kind(task, tokenizer, "needle")->answer_length() + 1;
   return (needed + chunk - 1) / chunk * chunk;
 }
 
-// Returns the options of the command line; the alignment depends on the model.
-NeedleOptions needle_options(const Arguments& arguments) {
-  NeedleOptions options = arguments.options;
-  const std::string& given = arguments.task;
+TaskConfig task_of(const std::string& given, const std::vector<std::string>& settings) {
   const std::string name = given == "single" ? "passkey" : given == "multi" ? "multikey" : given;
+  TaskConfig task = parse_config<TaskConfig>(fmt::format("task: \"{}\"", name), "--task", settings);
+  if (task.kind() == TaskKind::recall) {
+    fail(ErrorKind::config, "needle: --task recall has no needles; evaluate it with quire eval");
+  }
+  return task;
+}
+
+// Returns the options of each task on the command line; the alignment depends on the model.
+std::vector<NeedleOptions> needle_options(const Arguments& arguments) {
   for (const std::string& setting : arguments.settings) {
     for (const char* key : {"task=", "length=", "shortest=", "depth=", "align=", "loss="}) {
       if (setting.starts_with(key)) {
@@ -75,55 +86,30 @@ NeedleOptions needle_options(const Arguments& arguments) {
       }
     }
   }
-  options.task = parse_config<TaskConfig>(fmt::format("task: \"{}\"", name), "--task", arguments.settings);
-  const std::optional<TaskKind> kind = options.task.kind();
-  if (kind == TaskKind::recall)
-    fail(ErrorKind::config, "needle: --task recall has no needles; evaluate it with quire eval");
-  options.lengths = parse_lengths(arguments.lengths, "--lengths");
-  if (kind == TaskKind::hops) {
-    if (arguments.depths)
-      fail(ErrorKind::config, "needle: --depths has no meaning with hops, whose needles are everywhere");
-  } else {
-    options.depths = parse_depths(arguments.depths.value_or("0,0.25,0.5,0.75,1"), "--depths");
-  }
-  return options;
-}
-
-// Lengths are columns, depths are rows.
-HeatMap heat_map(const NeedleOptions& options, const NeedleResult& result, const std::string& title) {
-  HeatMap map{.title = title,
-              .columns_title = "document length (tokens)",
-              .rows_title = "depth of the needle",
-              .columns = {},
-              .rows = {},
-              .values = {}};
-  for (const int64_t length : options.lengths) map.columns.push_back(format_length(length));
-  for (const double depth : options.depths) map.rows.push_back(fmt::format("{:.3g} %", 100 * depth));
-  if (map.rows.empty()) map.rows.push_back("any");
-  for (size_t row = 0; row < map.rows.size(); ++row) {
-    for (size_t column = 0; column < map.columns.size(); ++column) {
-      const NeedleCell& cell = result.cells[column * map.rows.size() + row];
-      map.values.push_back(static_cast<double>(cell.exact) / static_cast<double>(cell.samples));
+  std::vector<NeedleOptions> all;
+  const std::vector<std::string> names = split_at_commas(arguments.task);
+  for (const std::string& name : names) {
+    NeedleOptions options = arguments.options;
+    options.task = task_of(name, arguments.settings);
+    options.lengths = parse_lengths(arguments.lengths, "--lengths");
+    const TaskKind kind = *options.task.kind();
+    if (names.size() > 1 && kind != TaskKind::question) {
+      fail(ErrorKind::config, "--task {}: only tasks of RULER and bAbI can be asked together; give {} alone",
+           arguments.task, name);
     }
-  }
-  return map;
-}
-
-void print_table(const NeedleOptions& options, const NeedleResult& result, const std::string& what,
-                 int64_t NeedleCell::*count) {
-  std::string line = fmt::format("  {:<16}", what);
-  for (const int64_t length : options.lengths) line += fmt::format("{:>8}", format_length(length));
-  print(line + "\n");
-  const size_t rows = std::max<size_t>(options.depths.size(), 1);
-  for (size_t row = 0; row < rows; ++row) {
-    line = options.depths.empty() ? fmt::format("  {:<16}", "any depth")
-                                  : fmt::format("  {:<16}", fmt::format("depth {:.3g} %", 100 * options.depths[row]));
-    for (size_t column = 0; column < options.lengths.size(); ++column) {
-      const NeedleCell& cell = result.cells[column * rows + row];
-      line += fmt::format("{:>6.1f} %", 100 * static_cast<double>(cell.*count) / static_cast<double>(cell.samples));
+    if (std::count(names.begin(), names.end(), name) > 1) {
+      fail(ErrorKind::config, "--task {}: {} is given twice", arguments.task, name);
     }
-    print(line + "\n");
+    if (kind == TaskKind::hops || kind == TaskKind::question) {
+      if (arguments.depths)
+        fail(ErrorKind::config, "needle: --depths has no meaning with {}, whose needles are everywhere",
+             kind == TaskKind::hops ? "hops" : name);
+    } else {
+      options.depths = parse_depths(arguments.depths.value_or("0,0.25,0.5,0.75,1"), "--depths");
+    }
+    all.push_back(std::move(options));
   }
+  return all;
 }
 
 // Checks the picture's path before documents are read, which may take hours. Only a picture of an earlier call may be
@@ -137,72 +123,114 @@ void require_picture(const std::string& file) {
 }
 
 // The picture is written last: when the disk is full, nothing but the picture is lost.
-void draw(const Arguments& arguments, const NeedleOptions& options, const NeedleResult& result) {
+void draw(const Arguments& arguments, const std::vector<NeedleAnswers>& answers) {
   if (arguments.svg.empty()) return;
   Ranks::current().on_root([&] {
     require_picture(arguments.svg);  // checked again: hours may have passed
-    const std::string title = fmt::format("{}: whole answer, {} samples a cell", arguments.task, options.samples);
-    replace_file_atomically(arguments.svg, to_svg(heat_map(options, result, title)));
+    const std::string title =
+        fmt::format("{}: {}, {} samples a cell", arguments.task, asks_questions(answers) ? "score" : "whole answer",
+                    answers.front().options.samples);
+    replace_file_atomically(arguments.svg, to_svg(heat_map(answers, title)));
   });
 }
 
+nlohmann::ordered_json to_json(const Arguments& arguments, const LoadedModel& model,
+                               const std::vector<NeedleAnswers>& answers) {
+  const NeedleOptions& options = answers.front().options;
+  nlohmann::ordered_json json{{"checkpoint", model.checkpoint().string()},
+                              {"step", model.step()},
+                              {"weights", model.weights() == Weights::average ? "average" : "trained"},
+                              {"task", arguments.task}};
+  if (!asks_questions(answers)) {
+    json["key"] = options.task.key;
+    json["alphabet"] = name_in_config(options.task.alphabet);
+  }
+  json["align"] = options.task.align;
+  json["filler"] = arguments.filler.empty() ? "built-in" : arguments.filler;
+  json["seed"] = options.seed;
+  json["samples"] = options.samples;
+  json["cells"] = nlohmann::ordered_json::array();
+  for (const NeedleAnswers& of : answers) {
+    for (nlohmann::ordered_json& cell : cells_to_json(of.result, *of.options.task.task)) {
+      json["cells"].push_back(std::move(cell));
+    }
+  }
+  json["tokens"] = tokens_read(answers);
+  json["resident_bytes"] = max_resident_bytes();
+  json["seconds"] = seconds_spent(answers);
+  return json;
+}
+
+void print_text(const Arguments& arguments, const LoadedModel& model, const std::vector<NeedleAnswers>& answers) {
+  const NeedleOptions& options = answers.front().options;
+  const std::string title = fmt::format("{}: task {}, {} samples a cell, seed {}", model.checkpoint().string(),
+                                        arguments.task, options.samples, options.seed);
+  if (arguments.markdown) return print(to_markdown(report_of(answers, title)));
+  if (asks_questions(answers)) {
+    print(to_text(report_of(answers, title)));
+  } else {
+    print(title + "\n" + tables_of(answers.front()));
+  }
+  const int64_t tokens = tokens_read(answers);
+  const double seconds = seconds_spent(answers);
+  print(fmt::format("  {} tokens, {:.1f} s, {:.0f} tokens/s, {} MiB resident\n", tokens, seconds,
+                    static_cast<double>(tokens) / seconds, max_resident_bytes() >> 20));
+  if (!arguments.svg.empty()) print(fmt::format("  {}\n", arguments.svg));
+}
+
+// Returns the answers to each task. All tasks are made before the first is read, so that a length that does not fit one
+// of them is refused at once.
+std::vector<NeedleAnswers> answers_of(const Arguments& arguments, std::vector<NeedleOptions> all, LoadedModel& model,
+                                      const Filler& filler) {
+  const Tokenizer& tokenizer = model.tokenizer();
+  for (NeedleOptions& options : all) {
+    options.task.align =
+        arguments.align.value_or(chunk_for(options.task, model.model(), model.config().model, tokenizer));
+    if (!arguments.align) {
+      for (int64_t& length : options.lengths) length -= length % options.task.align;
+    }
+    require_lengths(options, tokenizer, filler);
+  }
+  ModelPredictor predictor(model.store(), model.config(), tokenizer, model.machine());
+  std::vector<NeedleAnswers> answers;
+  for (NeedleOptions& options : all) {
+    std::unique_ptr<Progress> progress;
+    const auto show = [&](int64_t done, int64_t total) {
+      const std::string label =
+          all.size() > 1 ? fmt::format("needle: {}, tokens", *options.task.task) : "needle: tokens";
+      if (!progress) progress = std::make_unique<Progress>(label, total);
+      progress->update(done);
+    };
+    NeedleResult result = find_needles(predictor, tokenizer, filler, options, show, Ranks::current());
+    answers.push_back({options, std::move(result)});
+  }
+  return answers;
+}
+
 void run(const Arguments& arguments) {
-  NeedleOptions options = needle_options(arguments);
+  if (arguments.json && arguments.markdown) fail(ErrorKind::config, "--markdown: does not go with --json");
+  std::vector<NeedleOptions> all = needle_options(arguments);
   Ranks& ranks = Ranks::current();
   ranks.on_root([&] { require_picture(arguments.svg); });
   FillerSource source(arguments.filler, ranks);
   const std::unique_ptr<LoadedModel> model = load_model(arguments.checkpoint, arguments.overrides, arguments.ema);
-  const Tokenizer& tokenizer = model->tokenizer();
-  const std::unique_ptr<Filler> filler = source.make(tokenizer);
-  options.task.align =
-      arguments.align.value_or(chunk_for(options.task, model->model(), model->config().model, tokenizer));
-  if (!arguments.align) {
-    for (int64_t& length : options.lengths) length -= length % options.task.align;
-  }
-
-  ModelPredictor predictor(model->store(), model->config(), tokenizer, model->machine());
-  std::unique_ptr<Progress> progress;
-  const auto show = [&](int64_t done, int64_t total) {
-    if (!progress) progress = std::make_unique<Progress>("needle: tokens", total);
-    progress->update(done);
-  };
-  const NeedleResult result = find_needles(predictor, tokenizer, *filler, options, show, ranks);
-  progress.reset();
-
+  const std::unique_ptr<Filler> filler = source.make(model->tokenizer());
+  const std::vector<NeedleAnswers> answers = answers_of(arguments, std::move(all), *model, *filler);
   if (arguments.json) {
-    nlohmann::ordered_json json{{"checkpoint", model->checkpoint().string()},
-                                {"step", model->step()},
-                                {"weights", model->weights() == Weights::average ? "average" : "trained"},
-                                {"task", arguments.task},
-                                {"key", options.task.key},
-                                {"alphabet", name_in_config(options.task.alphabet)},
-                                {"align", options.task.align},
-                                {"filler", arguments.filler.empty() ? "built-in" : arguments.filler},
-                                {"seed", options.seed},
-                                {"samples", options.samples},
-                                {"cells", cells_to_json(result)},
-                                {"tokens", result.tokens},
-                                {"resident_bytes", max_resident_bytes()},
-                                {"seconds", result.seconds}};
-    print_json(json);
-    return draw(arguments, options, result);
+    print_json(to_json(arguments, *model, answers));
+  } else {
+    print_text(arguments, *model, answers);
   }
-  print(fmt::format("{}: task {}, {} samples a cell, seed {}\n", model->checkpoint().string(), arguments.task,
-                    options.samples, options.seed));
-  print_table(options, result, "whole answer", &NeedleCell::exact);
-  print_table(options, result, "one token", &NeedleCell::one_token);
-  print(fmt::format("  {} tokens, {:.1f} s, {:.0f} tokens/s, {} MiB resident\n", result.tokens, result.seconds,
-                    static_cast<double>(result.tokens) / result.seconds, max_resident_bytes() >> 20));
-  draw(arguments, options, result);
-  if (!arguments.svg.empty()) print(fmt::format("  {}\n", arguments.svg));
+  draw(arguments, answers);
 }
 
 }  // namespace
 
 void add_needle(Verb& program) {
-  Verb& app = add_verb(program, "needle", "Retrieval of hidden keys at chosen lengths and depths",
+  Verb& app = add_verb(program, "needle", "Retrieval of hidden keys and facts at chosen lengths",
                        "quire needle runs/first --lengths 1k,4k --samples 5 --svg needle.svg\n"
-                       "  quire needle runs/first --lengths 16k --samples 5 --task hops:2 --filler books.h5");
+                       "  quire needle runs/first --lengths 16k --samples 5 --task hops:2 --filler books.h5\n"
+                       "  quire needle runs/first --lengths 1k,2k --samples 5 --task niah_single_2,babi_1 --markdown");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();
@@ -211,11 +239,16 @@ void add_needle(Verb& program) {
                  "Lengths of documents in tokens, as in 1k,4k,1M (k is 1024); memory does not grow with them")
       ->type_name("LIST")
       ->required();
-  app.add_option("--task", arguments->task, "One passkey, one of several keys, or a chain of N definitions")
-      ->type_name("single|multi|hops:N")
+  app.add_option(
+         "--task", arguments->task,
+         "One passkey, one of several keys, a chain of N definitions, or tasks of RULER and bAbI with their published "
+         "scores (data/TASKS.md), as in niah_single_2,vt,babi_1")
+      ->type_name("single|multi|hops:N|LIST")
       ->capture_default_str();
-  app.add_option("--depths", arguments->depths,
-                 "Where the needle lies: 0 at the beginning, 1 before the question (default: 0,0.25,0.5,0.75,1)")
+  app.add_option(
+         "--depths", arguments->depths,
+         "Where the needle lies: 0 at the beginning, 1 before the question (default: 0,0.25,0.5,0.75,1); not of "
+         "tasks whose facts lie everywhere")
       ->type_name("LIST");
   app.add_option("--samples", arguments->options.samples, "Documents for every length and depth")
       ->type_name("N")
@@ -225,7 +258,7 @@ void add_needle(Verb& program) {
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--filler", arguments->filler, "Text between the needles (default: built-in sentences; split train)")
-      ->type_name("CORPUS[:SPLIT]");
+      ->type_name("CORPUS[:SPLIT]|FILE.txt");
   app.add_option(
          "--align", arguments->align,
          "The question ends with the first token of the last chunk of N tokens; 1: the answer ends the document "
@@ -239,6 +272,7 @@ void add_needle(Verb& program) {
       ->type_name("FILE");
   add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
+  app.add_flag("--markdown", arguments->markdown, "Print a table in Markdown");
   app.callback([arguments] { run(*arguments); });
 }
 

@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "data/corpus/prepare.h"
+#include "data/tasks/filler_source.h"
 #include "data/tasks/task_corpus.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
@@ -78,7 +79,8 @@ void run_task(const Verb& app, const Arguments& arguments) {
        {"--input", "--text-key", "--name-key", "--any-bytes", "--skip-bad-records", "--allow-duplicates"}) {
     if (app.count(option) > 0) fail(ErrorKind::config, "prepare: {} has no meaning with --task", option);
   }
-  if (!arguments.filler.empty() && app.count("--tokenizer") > 0) {
+  const bool filler_has_tokenizer = !arguments.filler.empty() && !FillerSource::is_text(arguments.filler);
+  if (filler_has_tokenizer && app.count("--tokenizer") > 0) {
     fail(ErrorKind::config, "prepare: --tokenizer has no meaning with --filler, whose tokenizer is used");
   }
   const auto config =
@@ -154,8 +156,9 @@ void add_prepare(Verb& program) {
          "(COUNT). May be repeated")
       ->type_name("NAME=PATH|NAME=@LIST|NAME=FRACTION|NAME=COUNT");
   app.add_option("--task", arguments->task,
-                 "Make documents instead of reading them: passkey, multikey, hops:N or recall; tokens that repeat what "
-                 "was said before are marked, and quire eval reports them apart")
+                 "Make documents instead of reading them: passkey, multikey, hops:N, recall, or a task of RULER or "
+                 "bAbI (data/TASKS.md); tokens that repeat what was said before are marked, and quire eval reports "
+                 "them apart")
       ->type_name("TASK");
   app.add_option("--set", arguments->settings,
                  "With --task: an option of it, as in length=8192 (quire config --list, data.mix); may be repeated")
@@ -164,7 +167,7 @@ void add_prepare(Verb& program) {
       ->type_name("N");
   app.add_option("--filler", arguments->filler,
                  "With --task: text between the facts (default: built-in sentences; split train)")
-      ->type_name("CORPUS[:SPLIT]");
+      ->type_name("CORPUS[:SPLIT]|FILE.txt");
   app.add_flag("--any-bytes", options.any_bytes, "Accept text that is not UTF-8");
   app.add_flag("--skip-bad-records", options.skip_bad_records,
                "Leave out .jsonl records that cannot be read, and say how many there were of each kind");

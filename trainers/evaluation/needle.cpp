@@ -4,9 +4,11 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <cmath>
+#include <numeric>
 
 #include "core/check.h"
-#include "data/tasks/needle_task.h"
+#include "data/tasks/make_task.h"
 
 namespace quire {
 
@@ -14,6 +16,113 @@ namespace {
 
 constexpr int64_t kLongest = int64_t{1} << 30;
 constexpr int64_t kPiece = int64_t{1} << 14;  // tokens of a document in memory
+
+// Reads the answer token by token as if the predictor had generated it. As long as all earlier tokens are right,
+// generation would give the same: at the first wrong one, `differs` is called with the tokens before it.
+void read_answer(Predictor& predictor, const AskedDocument& document, NeedleCell& cell,
+                 const std::function<void(std::span<const int32_t>)>& differs) {
+  const std::vector<int32_t>& answer = document.answer();
+  bool exact = true;
+  for (size_t i = 0; i < answer.size(); ++i) {
+    const bool right = predictor.most_likely() == answer[i];
+    if (exact && !right) differs(std::span(answer).first(i));
+    exact = exact && right;
+    if (static_cast<int64_t>(i) == document.scored() && right) ++cell.one_token;
+    if (right) ++cell.right_tokens;
+    if (i + 1 < answer.size()) predictor.read(std::span(answer).subspan(i, 1));
+  }
+  if (exact) ++cell.exact;
+  cell.answer_tokens += static_cast<int64_t>(answer.size());
+}
+
+// Goes on with a reply, greedily, until its score is settled, the text ends or the tokens for it are used up.
+double score_of_reply(Predictor& predictor, const AskedDocument& document, const Tokenizer& tokenizer,
+                      std::span<const int32_t> begun) {
+  std::vector<int32_t> reply(begun.begin(), begun.end());
+  std::string text = tokenizer.decode(reply);
+  while (static_cast<int64_t>(reply.size()) < document.reserve() && !document.is_settled(text)) {
+    const int32_t id = predictor.most_likely();
+    if (id == tokenizer.eos_id()) break;
+    reply.push_back(id);
+    text = tokenizer.decode(reply);
+    predictor.read({&id, 1});
+  }
+  return document.score(text);
+}
+
+void read_document(Predictor& predictor, const AskedDocument& document, const Tokenizer& tokenizer, NeedleCell& cell,
+                   int64_t sample, const std::function<void(int64_t)>& advance) {
+  predictor.begin_document();
+  std::vector<int32_t> ids;
+  for (int64_t begin = 0; begin < document.answer_begin(); begin += kPiece) {
+    ids.resize(static_cast<size_t>(std::min(kPiece, document.answer_begin() - begin)));
+    document.tokens(begin, static_cast<int64_t>(ids.size()), ids.data());
+    predictor.read(ids);
+    advance(static_cast<int64_t>(ids.size()));
+  }
+  if (document.reserve() == 0) return read_answer(predictor, document, cell, [](auto) {});
+  double& score = cell.scores[static_cast<size_t>(sample)];
+  const std::vector<int32_t>& answer = document.answer();
+  score = document.score(tokenizer.decode(answer));
+  read_answer(predictor, document, cell, [&](std::span<const int32_t> begun) {
+    predictor.keep();
+    score = score_of_reply(predictor, document, tokenizer, begun);
+    predictor.go_back();
+  });
+}
+
+std::vector<NeedleCell> cells_of(const NeedleOptions& options) {
+  std::vector<std::optional<double>> depths(options.depths.begin(), options.depths.end());
+  if (depths.empty()) depths.emplace_back();
+  const bool scored = options.task.kind() == TaskKind::question;
+  std::vector<NeedleCell> cells;
+  for (const int64_t length : options.lengths) {
+    for (const std::optional<double>& depth : depths) {
+      cells.push_back({.length = length, .depth = depth, .samples = options.samples});
+      if (scored) cells.back().scores.resize(static_cast<size_t>(options.samples));
+    }
+  }
+  return cells;
+}
+
+// Returns the task of each cell.
+std::vector<std::unique_ptr<AskingTask>> made_tasks(const NeedleOptions& options, const Tokenizer& tokenizer,
+                                                    const Filler& filler) {
+  std::vector<std::unique_ptr<AskingTask>> tasks;
+  for (const NeedleCell& cell : cells_of(options)) {
+    TaskConfig config = options.task;
+    config.length = cell.length;
+    config.shortest.reset();
+    config.depth = cell.depth;
+    if (cell.length % config.align != 0) {
+      fail(ErrorKind::config, "needle: length {} is not a multiple of the alignment {}", cell.length, config.align);
+    }
+    const TaskSources sources{tokenizer, filler, options.seed, hash_scope("needle")};
+    tasks.push_back(make_asking_task(config, sources, "needle"));
+  }
+  return tasks;
+}
+
+// Adds up the counts of all ranks.
+void add_up(std::vector<NeedleCell>& cells, Ranks& ranks) {
+  std::vector<double> counts;
+  for (const NeedleCell& cell : cells) {
+    for (const int64_t count : {cell.exact, cell.one_token, cell.answer_tokens, cell.right_tokens}) {
+      counts.push_back(static_cast<double>(count));
+    }
+    counts.insert(counts.end(), cell.scores.begin(), cell.scores.end());  // 0 where another rank read the document
+  }
+  ranks.sum(counts);
+  auto next = counts.begin();
+  for (NeedleCell& cell : cells) {
+    for (int64_t* count : {&cell.exact, &cell.one_token, &cell.answer_tokens, &cell.right_tokens}) {
+      *count = static_cast<int64_t>(*next++);
+    }
+    for (double& score : cell.scores) score = *next++;
+  }
+}
+
+}  // namespace
 
 std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> parts;
@@ -24,45 +133,6 @@ std::vector<std::string> split_at_commas(const std::string& text) {
   }
   return parts;
 }
-
-// Reads a document up to its answer, then the answer token by token as if the predictor had generated it. As long as
-// all earlier tokens are right, generation would give the same.
-void read_document(Predictor& predictor, const NeedleDocument& document, NeedleCell& cell,
-                   const std::function<void(int64_t)>& advance) {
-  predictor.begin_document();
-  std::vector<int32_t> ids;
-  for (int64_t begin = 0; begin < document.answer_begin(); begin += kPiece) {
-    ids.resize(static_cast<size_t>(std::min(kPiece, document.answer_begin() - begin)));
-    document.tokens(begin, static_cast<int64_t>(ids.size()), ids.data());
-    predictor.read(ids);
-    advance(static_cast<int64_t>(ids.size()));
-  }
-  const std::vector<int32_t>& answer = document.answer();
-  bool exact = true;
-  for (size_t i = 0; i < answer.size(); ++i) {
-    const bool right = predictor.most_likely() == answer[i];
-    exact = exact && right;
-    if (static_cast<int64_t>(i) == document.scored() && right) ++cell.one_token;
-    if (i + 1 < answer.size()) predictor.read(std::span(answer).subspan(i, 1));
-  }
-  if (exact) ++cell.exact;
-}
-
-// Adds up the counts of all ranks.
-void add_up(std::vector<NeedleCell>& cells, Ranks& ranks) {
-  std::vector<double> counts;
-  for (const NeedleCell& cell : cells) {
-    counts.push_back(static_cast<double>(cell.exact));
-    counts.push_back(static_cast<double>(cell.one_token));
-  }
-  ranks.sum(counts);
-  for (size_t i = 0; i < cells.size(); ++i) {
-    cells[i].exact = static_cast<int64_t>(counts[2 * i]);
-    cells[i].one_token = static_cast<int64_t>(counts[2 * i + 1]);
-  }
-}
-
-}  // namespace
 
 std::vector<int64_t> parse_lengths(const std::string& text, const std::string& where) {
   std::vector<int64_t> lengths;
@@ -109,30 +179,19 @@ std::string format_length(int64_t length) {
   return fmt::format("{}", length);
 }
 
+void require_lengths(const NeedleOptions& options, const Tokenizer& tokenizer, const Filler& filler) {
+  made_tasks(options, tokenizer, filler);
+}
+
 NeedleResult find_needles(Predictor& predictor, const Tokenizer& tokenizer, const Filler& filler,
                           const NeedleOptions& options, const std::function<void(int64_t, int64_t)>& progress,
                           Ranks& ranks) {
   const auto started = std::chrono::steady_clock::now();
-  std::vector<std::optional<double>> depths(options.depths.begin(), options.depths.end());
-  if (depths.empty()) depths.emplace_back();
+  const std::vector<std::unique_ptr<AskingTask>> tasks = made_tasks(options, tokenizer, filler);
   NeedleResult result;
-  std::vector<std::unique_ptr<NeedleTask>> tasks;
+  result.cells = cells_of(options);
   int64_t total = 0;
-  for (const int64_t length : options.lengths) {
-    for (const std::optional<double>& depth : depths) {
-      TaskConfig config = options.task;
-      config.length = length;
-      config.shortest.reset();
-      config.depth = depth;
-      if (length % config.align != 0) {
-        fail(ErrorKind::config, "needle: length {} is not a multiple of the alignment {}", length, config.align);
-      }
-      const TaskSources sources{tokenizer, filler, options.seed, hash_scope("needle")};
-      tasks.push_back(std::make_unique<NeedleTask>(config, sources, "needle"));
-      result.cells.push_back({.length = length, .depth = depth, .samples = options.samples});
-      total += length * options.samples;
-    }
-  }
+  for (const NeedleCell& cell : result.cells) total += cell.length * cell.samples;
   const Ranks::Operation operation(ranks, "reading documents with needles");
   // Ranks exchange progress after each piece, so none waits longer than for a piece. Ranks without a document left
   // continue to do so until all are done. Returns whether any rank still reads.
@@ -147,7 +206,7 @@ NeedleResult find_needles(Predictor& predictor, const Tokenizer& tokenizer, cons
   for (size_t i = 0; i < tasks.size(); ++i) {
     for (int64_t sample = 0; sample < options.samples; ++sample) {
       if (document++ % ranks.size() != ranks.rank()) continue;
-      read_document(predictor, *tasks[i]->needle(sample), result.cells[i],
+      read_document(predictor, *tasks[i]->ask(sample), tokenizer, result.cells[i], sample,
                     [&](int64_t count) { advance(count, true); });
     }
   }
@@ -158,15 +217,42 @@ NeedleResult find_needles(Predictor& predictor, const Tokenizer& tokenizer, cons
   return result;
 }
 
-nlohmann::ordered_json cells_to_json(const NeedleResult& result) {
+double NeedleCell::score() const {
+  return std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(scores.size());
+}
+
+ShareInterval interval_of(double mean, int64_t samples) {
+  constexpr double kZ = 1.959963984540054;  // 97.5 % of the normal distribution lie below
+  const auto n = static_cast<double>(samples);
+  const double middle = (mean + kZ * kZ / (2 * n)) / (1 + kZ * kZ / n);
+  const double half = kZ / (1 + kZ * kZ / n) * std::sqrt(mean * (1 - mean) / n + kZ * kZ / (4 * n * n));
+  return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
+}
+
+nlohmann::ordered_json cells_to_json(const NeedleResult& result, const std::string& task) {
+  const auto add = [](nlohmann::ordered_json& json, const std::string& name, double share, int64_t samples) {
+    const ShareInterval interval = interval_of(share, samples);
+    json[name] = share;
+    json[name + "_interval"] = {interval.low, interval.high};
+  };
   nlohmann::ordered_json cells = nlohmann::ordered_json::array();
   for (const NeedleCell& cell : result.cells) {
-    const auto samples = static_cast<double>(cell.samples);
-    cells.push_back({{"length", cell.length},
-                     {"depth", cell.depth ? nlohmann::ordered_json(*cell.depth) : nlohmann::ordered_json()},
-                     {"samples", cell.samples},
-                     {"exact_match", static_cast<double>(cell.exact) / samples},
-                     {"one_token", static_cast<double>(cell.one_token) / samples}});
+    nlohmann::ordered_json json;
+    if (!cell.scores.empty()) json["task"] = task;
+    json["length"] = cell.length;
+    if (cell.scores.empty()) {
+      json["depth"] = cell.depth ? nlohmann::ordered_json(*cell.depth) : nlohmann::ordered_json();
+    }
+    json["samples"] = cell.samples;
+    if (!cell.scores.empty()) add(json, "score", cell.score(), cell.samples);
+    add(json, "exact_match", cell.exact_share(), cell.samples);
+    if (cell.scores.empty()) {
+      add(json, "one_token", cell.one_token_share(), cell.samples);
+    } else {
+      json["token_accuracy"] = cell.right_share();
+      json["scores"] = cell.scores;
+    }
+    cells.push_back(std::move(json));
   }
   return cells;
 }
