@@ -62,7 +62,8 @@ void ConnectionWatch::closing(const void* connection) {
   const std::lock_guard lock(mutex_);
   const auto found = watched_.find(connection);
   if (found == watched_.end()) return;
-  if (found->second.lingers && lingering_.size() < kMaxLingering) {
+  const bool lingers = found->second.lingers || found->second.phase == Phase::first;
+  if (lingers && lingering_.size() < kMaxLingering) {
     const int copy = ::dup(found->second.descriptor);
     if (copy >= 0) {
       ::shutdown(copy, SHUT_WR);

@@ -120,7 +120,8 @@ void check_head(MHD_Connection* connection, const std::string& method, const std
   if (version != "HTTP/1.1" && version != "HTTP/1.0") throw ServeError(505, "use HTTP/1.1");
   const std::vector<Field> fields = fields_of(connection);
   if (!std::all_of(fields.begin(), fields.end(), is_good)) throw ServeError(400, "a header field is malformed");
-  if (values_of(fields, "Host").size() > 1) throw ServeError(400, "there is more than one Host");
+  const size_t hosts = values_of(fields, "Host").size();
+  if (hosts > 1 || (hosts == 0 && version == "HTTP/1.1")) throw ServeError(400, "the header needs one Host");
   check_length(fields, rules.max_body);
   if (!values_of(fields, "Transfer-Encoding").empty() && version == "HTTP/1.0") {
     throw ServeError(400, "HTTP/1.0 has no Transfer-Encoding; use HTTP/1.1");

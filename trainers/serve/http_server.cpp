@@ -104,12 +104,11 @@ HttpServer::HttpServer(const HttpOptions& options, ServerMetrics& metrics, Worke
   const unsigned flags = static_cast<unsigned>(MHD_USE_EPOLL_INTERNAL_THREAD) |
                          static_cast<unsigned>(MHD_ALLOW_SUSPEND_RESUME) |
                          (address.six ? static_cast<unsigned>(MHD_USE_IPv6) : 0U);
-  daemon_ = MHD_start_daemon(flags, 0, nullptr, nullptr, &access, this, MHD_OPTION_SOCK_ADDR, &address.storage,
-                             MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT, seconds,
-                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeadBytes, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                             MHD_OPTION_NOTIFY_COMPLETED, &completed, this, MHD_OPTION_NOTIFY_CONNECTION,
-                             &connection_changed, this, MHD_OPTION_UNESCAPE_CALLBACK, &leave_escaped, nullptr,
-                             MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024U, MHD_OPTION_END);
+  daemon_ = MHD_start_daemon(
+      flags, 0, nullptr, nullptr, &access, this, MHD_OPTION_SOCK_ADDR, &address.storage, MHD_OPTION_CONNECTION_LIMIT,
+      limit, MHD_OPTION_CONNECTION_TIMEOUT, seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeadBytes,
+      MHD_OPTION_NOTIFY_COMPLETED, &completed, this, MHD_OPTION_NOTIFY_CONNECTION, &connection_changed, this,
+      MHD_OPTION_UNESCAPE_CALLBACK, &leave_escaped, nullptr, MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024U, MHD_OPTION_END);
   if (daemon_ == nullptr) {
     fail(ErrorKind::config, "--host {} --port {}: the server cannot listen there ({}); choose another port",
          options.host, options.port, std::strerror(errno));
