@@ -72,7 +72,7 @@ void add_limits(Verb& app, Arguments& arguments) {
 void add_serve(Verb& program) {
   Verb& app = add_verb(program, "serve", "Answer requests over HTTP, as OpenAI's completions do",
                        "quire serve runs/first --port 8080 --sessions sessions\n"
-                       "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once\", \"max_tokens\": 20}'");
+                       "  curl 127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once\"}'");
   const auto arguments = std::make_shared<Arguments>();
   ServeOptions& options = arguments->options;
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")

@@ -28,7 +28,7 @@ struct Session {
 // How likely the model finds tokens.
 struct TokenScores {
   std::vector<int32_t> ids;
-  std::vector<double> log_probabilities;  // NaN: not computed, as nothing precedes the token
+  std::vector<double> log_probabilities;  // in nats
   // top_count entries of each token: the most likely ones, the first one first.
   std::vector<std::pair<int32_t, double>> top;
   size_t top_count = 0;
@@ -44,12 +44,12 @@ struct ReadText {
 enum class Finish { none, stop, length };
 
 struct Choice {
-  // Asked for.
+  // The request.
   std::shared_ptr<const Session> session;            // nullptr: the text begins a document
   std::shared_ptr<const std::vector<int32_t>> text;  // behind the session's tokens; else with BOS
   SamplingOptions sampling;
   std::vector<std::string> stops;
-  std::optional<int64_t> top;  // scores are wanted, with so many of the most likely tokens
+  std::optional<int64_t> top;  // scores are asked for, with so many of the most likely tokens
   int64_t first_scored = std::numeric_limits<int64_t>::max();  // token of the text from which on targets are scored
   bool keep = false;                                           // makes a session instead of a continuation
   std::shared_ptr<const ReadText> start;                       // of a sibling; the engine sets it
@@ -62,7 +62,7 @@ struct Choice {
   std::function<void(Choice&)> on_end;
   std::atomic<bool> cancelled{false};  // nobody waits for it any more
 
-  // Came of it.
+  // The result.
   TokenScores text_scores;  // of the targets from first_scored on
   TokenScores scores;       // of what was generated, an EOS included
   GeneratedText generated{{}};
@@ -72,6 +72,8 @@ struct Choice {
   int status = 500;   // of the error
   int64_t tokens_read = 0;
   int64_t tokens_generated = 0;
+
+  int64_t text_tokens() const { return text ? static_cast<int64_t>(text->size()) : 0; }
 };
 
 }  // namespace quire

@@ -38,7 +38,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void send_piece(size_t index, bool last);
   void end_stream();
 
-  // What a choice has sent of itself.
+  // The part of a choice that was sent.
   struct Sent {
     bool prompt = false;
     size_t text = 0;

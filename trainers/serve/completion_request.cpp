@@ -136,18 +136,20 @@ void check_size(const CompletionRequest& request, const RequestLimits& limits) {
   }
   if (request.n > 1 && request.sampling.length == 0)
     refuse("n: with max_tokens 0 there is one choice only; leave n out");
-  int64_t scored = 0;
+  int64_t tokens = static_cast<int64_t>(request.prompts.size()) * request.n * request.sampling.length;
   for (const Prompt& prompt : request.prompts) {
-    const auto tokens = static_cast<int64_t>(prompt.ids->size());
-    scored += tokens;
-    if (limits.room && tokens + std::max<int64_t>(request.sampling.length - 1, 0) > *limits.room) {
+    const auto read = static_cast<int64_t>(prompt.ids->size());
+    if (request.echo) tokens += read * request.n;
+    if (limits.room && read + std::max<int64_t>(request.sampling.length - 1, 0) > *limits.room) {
       refuse(fmt::format("the prompt has {} tokens and max_tokens is {}, but this model has {} positions; send less",
-                         tokens, request.sampling.length, *limits.room));
+                         read, request.sampling.length, *limits.room));
     }
   }
-  if (request.logprobs && request.echo && scored > limits.scored_tokens) {
-    refuse(fmt::format("echo with logprobs: {} tokens are more than {}; send several requests", scored,
-                       limits.scored_tokens));
+  if (request.logprobs && tokens * (1 + *request.logprobs) > limits.scores) {
+    refuse(
+        fmt::format("logprobs {} of {} tokens are more than {} numbers; send several requests, or a smaller "
+                    "max_tokens",
+                    *request.logprobs, tokens, limits.scores));
   }
 }
 

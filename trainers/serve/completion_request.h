@@ -15,13 +15,13 @@
 
 namespace quire {
 
-// What a server allows in one request.
+// Limits of one request.
 struct RequestLimits {
-  int64_t choices = 256;                     // prompts times n
-  int64_t max_tokens = int64_t{1} << 20;     // to generate
-  int64_t scored_tokens = int64_t{1} << 20;  // of prompts that are echoed with logprobs
-  std::optional<int64_t> room;               // tokens of a document, BOS included
-  std::string model;                         // the name of the model
+  int64_t choices = 256;                  // prompts times n
+  int64_t max_tokens = int64_t{1} << 20;  // to generate
+  int64_t scores = int64_t{1} << 21;      // log probabilities in the answer
+  std::optional<int64_t> room;            // tokens of a document, BOS included
+  std::string model;                      // the name of the model
 };
 
 struct Prompt {

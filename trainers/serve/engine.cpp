@@ -19,10 +19,6 @@ constexpr const char* kNoMemory = "the server has too little memory for this req
 constexpr int kGoneStatus = 499;
 constexpr const char* kStopped = "the server is stopping; send the request again later";
 
-int64_t tokens_of(const Choice& choice) {
-  return choice.text ? static_cast<int64_t>(choice.text->size()) : 0;
-}
-
 int64_t choices_of(const Choice& choice) {
   return 1 + static_cast<int64_t>(choice.siblings.size());
 }
@@ -41,15 +37,15 @@ bool Engine::submit(const std::vector<std::shared_ptr<Choice>>& choices) {
   int64_t tokens = 0;
   for (const auto& choice : choices) {
     count += choices_of(*choice);
-    tokens += tokens_of(*choice);
+    tokens += choice->text_tokens();
   }
   {
     const std::lock_guard lock(mutex_);
-    // A request that is large by itself is taken when nothing else waits.
-    const bool fits = waiting_ + count <= limits_.queue && waiting_tokens_ + tokens <= limits_.queued_tokens;
-    if (stopping_ || (!fits && waiting_ > 0)) return false;
+    // A request that is large by itself is taken when there is no other.
+    const bool fits = waiting_ + count <= limits_.queue && text_tokens_ + tokens <= limits_.tokens;
+    if (stopping_ || (!fits && text_tokens_ > 0)) return false;
     waiting_ += count;
-    waiting_tokens_ += tokens;
+    text_tokens_ += tokens;
     queue_.insert(queue_.end(), choices.begin(), choices.end());
   }
   changed_.notify_one();
@@ -96,18 +92,13 @@ std::shared_ptr<Choice> Engine::take() {
   std::shared_ptr<Choice> choice = std::move(queue_.front());
   queue_.pop_front();
   --waiting_;
-  waiting_tokens_ -= tokens_of(*choice);
   return choice;
 }
 
 void Engine::admit() {
   for (int64_t row = 0; row < rows(); ++row) {
     if (active_[static_cast<size_t>(row)]) continue;
-    std::shared_ptr<Choice> choice = take();
-    while (choice && choice->cancelled) {
-      fail_choice(choice, kGone, kGoneStatus);
-      choice = take();
-    }
+    const std::shared_ptr<Choice> choice = take();
     if (!choice) return;
     try {
       active_[static_cast<size_t>(row)] = begin(choice, row);
@@ -152,6 +143,16 @@ void Engine::drop_cancelled() {
     const Row& reading = active_[static_cast<size_t>(row)];
     if (reading && reading->choice->cancelled) fail_row(row, kGone, kGoneStatus);
   }
+  std::vector<std::shared_ptr<Choice>> cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto stays = [](const std::shared_ptr<Choice>& choice) { return !choice->cancelled; };
+    const auto first = std::stable_partition(queue_.begin(), queue_.end(), stays);
+    cancelled.assign(first, queue_.end());
+    queue_.erase(first, queue_.end());
+    waiting_ -= static_cast<int64_t>(cancelled.size());
+  }
+  for (const auto& choice : cancelled) fail_choice(choice, kGone, kGoneStatus);
 }
 
 RowReader::Part Engine::part_of(int64_t row) const {
@@ -165,7 +166,7 @@ RowReader::Part Engine::part_of(int64_t row) const {
   part.next = reading.position + part.count == reading.end && !choice.keep && choice.sampling.length > 0;
   if (reading.continues || !choice.top) return part;
   const int64_t before = choice.session ? choice.session->tokens : 0;
-  if (choice.first_scored < tokens_of(choice)) part.first_scored = before + choice.first_scored;
+  if (choice.first_scored < choice.text_tokens()) part.first_scored = before + choice.first_scored;
   part.with_logits = *choice.top > 0;
   return part;
 }

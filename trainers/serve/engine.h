@@ -17,8 +17,8 @@ namespace quire {
 
 struct EngineLimits {
   int64_t rows = 32;
-  int64_t queue = 256;                       // choices that wait for a row
-  int64_t queued_tokens = int64_t{1} << 25;  // of their texts
+  int64_t queue = 256;                // choices that wait for a row
+  int64_t tokens = int64_t{1} << 25;  // of the texts that wait or are read
 };
 
 class Engine {
@@ -75,6 +75,7 @@ class Engine {
   void add_token(int64_t row, int32_t id);
   int64_t uncut_end(const Reading& reading) const;
   void finish(int64_t row, Finish how);
+  void end(Choice& choice);
   void fail_row(int64_t row, const std::string& error, int status = 500);
   void fail_choice(const std::shared_ptr<Choice>& choice, const std::string& error, int status = 500);
 
@@ -88,8 +89,8 @@ class Engine {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Choice>> queue_;
-  int64_t waiting_ = 0;  // choices, with siblings
-  int64_t waiting_tokens_ = 0;
+  int64_t waiting_ = 0;      // choices, with siblings
+  int64_t text_tokens_ = 0;  // of the choices that wait or are read
   bool stopping_ = false;
 
   std::atomic<int64_t> rows_in_use_{0};

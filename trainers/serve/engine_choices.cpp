@@ -1,4 +1,4 @@
-// How choices go on and end: sampling, stop strings, sessions and failures.
+// Goes on with choices and ends them: sampling, stop strings and failures.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -58,15 +58,15 @@ void Engine::add_token(int64_t row, int32_t id) {
   reading.end = uncut_end(reading);
 }
 
-namespace {
-
-// What the choice calls may own the choice, so it lets go of it.
-void end(Choice& choice) {
+// The function that the choice calls may own the choice, so the choice lets go of it.
+void Engine::end(Choice& choice) {
+  {
+    const std::lock_guard lock(mutex_);
+    text_tokens_ -= choice.text_tokens();
+  }
   const std::function<void(Choice&)> on_end = std::exchange(choice.on_end, nullptr);
   on_end(choice);
 }
-
-}  // namespace
 
 void Engine::finish(int64_t row, Finish how) {
   const Row reading = std::move(active_[static_cast<size_t>(row)]);

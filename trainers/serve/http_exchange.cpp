@@ -4,12 +4,23 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "core/error.h"
 #include "core/log.h"
+#include "trainers/serve/serve_error.h"
 
 namespace quire {
+
+namespace {
+
+constexpr int64_t kLargeReply = int64_t{1} << 20;
+constexpr int64_t kMaxReplies = int64_t{1} << 29;  // of large ones together
+constexpr size_t kDropped = size_t{1} << 20;
+constexpr size_t kMaxUnread = size_t{4} << 20;  // of a stream; a client that reads more slowly is given up
+
+}  // namespace
 
 HttpExchange::HttpExchange(MHD_Connection* connection, ServerMetrics& metrics, std::string method, std::string path)
     : metrics_(metrics), connection_(connection) {
@@ -21,6 +32,7 @@ HttpExchange::HttpExchange(MHD_Connection* connection, ServerMetrics& metrics, s
 
 HttpExchange::~HttpExchange() {
   metrics_.body_bytes -= static_cast<int64_t>(body_bytes_);
+  metrics_.reply_bytes -= reply_bytes_;
 }
 
 void HttpExchange::add_to_body(const char* bytes, size_t count) {
@@ -89,11 +101,15 @@ MHD_Result HttpExchange::queue_stream() {
 ssize_t HttpExchange::read_stream(void* self, uint64_t /*position*/, char* buffer, size_t max) {
   auto& exchange = *static_cast<HttpExchange*>(self);
   const std::lock_guard lock(exchange.mutex_);
-  std::string& stream = exchange.stream_;
+  const std::string_view stream = std::string_view(exchange.stream_).substr(exchange.stream_begin_);
   if (!stream.empty()) {
     const size_t count = std::min(max, stream.size());
     std::memcpy(buffer, stream.data(), count);
-    stream.erase(0, count);
+    exchange.stream_begin_ += count;
+    // Now and then what was sent is dropped.
+    if (count == stream.size() || exchange.stream_begin_ > kDropped) {
+      exchange.stream_.erase(0, std::exchange(exchange.stream_begin_, 0));
+    }
     return static_cast<ssize_t>(count);
   }
   if (exchange.stream_ended_) return MHD_CONTENT_READER_END_OF_STREAM;
@@ -104,6 +120,15 @@ ssize_t HttpExchange::read_stream(void* self, uint64_t /*position*/, char* buffe
 
 void HttpExchange::send(Response response) {
   const std::lock_guard lock(mutex_);
+  const auto bytes = static_cast<int64_t>(response.body.size());
+  if (bytes > kLargeReply) {
+    if (metrics_.reply_bytes + bytes > kMaxReplies) {
+      response = {503, error_json(503, "too many large answers are on their way; send the request again later")};
+    } else {
+      metrics_.reply_bytes += bytes;
+      reply_bytes_ = bytes;
+    }
+  }
   response_ = std::move(response);
   resume();
 }
@@ -115,10 +140,15 @@ void HttpExchange::begin_stream() {
 }
 
 void HttpExchange::write(const std::string& piece) {
-  const std::lock_guard lock(mutex_);
-  if (connection_ == nullptr) return;
-  stream_ += piece;
-  resume();
+  bool unread = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (connection_ == nullptr || left_) return;
+    unread = stream_.size() - stream_begin_ > kMaxUnread;
+    if (!unread) stream_ += piece;
+    resume();
+  }
+  if (unread) client_left();
 }
 
 void HttpExchange::end_stream() {

@@ -20,7 +20,7 @@ class HttpExchange : public Reply {
   HttpExchange(MHD_Connection* connection, ServerMetrics& metrics, std::string method, std::string path);
   ~HttpExchange() override;
 
-  // Of the daemon's thread.
+  // The daemon's thread calls these.
   void add_to_body(const char* bytes, size_t count);
   void suspend();
   // Sends what was answered.
@@ -33,7 +33,7 @@ class HttpExchange : public Reply {
   ServeRequest take_request();
   bool refused() const { return refused_; }
 
-  // Of any thread.
+  // Any thread may call these.
   void send(Response response) override;
   void begin_stream() override;
   void write(const std::string& piece) override;
@@ -65,6 +65,8 @@ class HttpExchange : public Reply {
   bool left_ = false;
   Response response_;
   std::string stream_;
+  size_t stream_begin_ = 0;  // bytes of it that were sent
+  int64_t reply_bytes_ = 0;  // as counted in the metrics
   std::function<void()> gone_;
 };
 

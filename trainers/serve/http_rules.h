@@ -1,4 +1,4 @@
-// What a server demands of the head of a request, before it reads the body.
+// Checks the head of a request before the body is read.
 #pragma once
 
 #include <microhttpd.h>

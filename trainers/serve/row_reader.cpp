@@ -79,37 +79,38 @@ void RowReader::put(const Part& part, Batch& batch) const {
 }
 
 // Targets keep their order when inserted tokens come between them, so they are counted from the first scored one on.
-void RowReader::list_wanted(const Part& part, size_t number, const Batch& batch, int64_t first_row,
-                            std::vector<Wanted>& wanted) const {
+void RowReader::list_requested(const Part& part, size_t number, const Batch& batch, int64_t first_row,
+                               std::vector<Request>& requests) const {
   const int64_t first = batch.at(part.row - first_row, 0);
   const int64_t begin = insertion().tokens_before(part.position);
   const bool defers = insertion().predicts() && insertion().is_inserted(part.position) && begin > 0;
   int64_t token = std::max(part.first_scored, begin + (defers ? 0 : 1));
   for (int64_t i = 0; i < part.count; ++i) {
     if (batch.loss_mask[static_cast<size_t>(first + i)] == 0) continue;
-    wanted.push_back({first + i, number, token++, false, part.with_logits});
+    requests.push_back({first + i, number, token++, false, part.with_logits});
   }
   if (!part.next) return;
-  wanted.push_back({first + part.count - 1, number, insertion().tokens_before(part.position + part.count), true, true});
+  requests.push_back(
+      {first + part.count - 1, number, insertion().tokens_before(part.position + part.count), true, true});
 }
 
 void RowReader::read_run(const Batch& batch, int64_t begin, int64_t end, std::span<const Part> parts,
                          const std::function<void(const Score&)>& use) {
   const Batch block = batch.row_block(begin, end);
-  std::vector<Wanted> wanted;
+  std::vector<Request> requests;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].row >= begin && parts[i].row < end) list_wanted(parts[i], i, block, begin, wanted);
+    if (parts[i].row >= begin && parts[i].row < end) list_requested(parts[i], i, block, begin, requests);
   }
   std::vector<int64_t> cells;  // of those with logits
-  for (const Wanted& one : wanted) {
+  for (const Request& one : requests) {
     if (one.logits) cells.push_back(one.cell);
   }
   std::vector<double> nll;
   size_t done = 0;
   // Passes on the scores up to the next one that has logits.
   const auto pass_plain = [&] {
-    for (; done < wanted.size() && !wanted[done].logits; ++done) {
-      use({wanted[done].part, wanted[done].token, false, nll[static_cast<size_t>(wanted[done].cell)], {}});
+    for (; done < requests.size() && !requests[done].logits; ++done) {
+      use({requests[done].part, requests[done].token, false, nll[static_cast<size_t>(requests[done].cell)], {}});
     }
   };
   Tape tape(false);
@@ -121,7 +122,7 @@ void RowReader::read_run(const Batch& batch, int64_t begin, int64_t end, std::sp
     const auto width = static_cast<size_t>(logits.dim(1));
     for (size_t at = 0; at < values.size(); at += width) {
       pass_plain();
-      const Wanted& one = wanted[done++];
+      const Request& one = requests[done++];
       use({one.part, one.token, one.next, one.next ? 0 : nll[static_cast<size_t>(one.cell)],
            std::span(values).subspan(at, width)});
     }

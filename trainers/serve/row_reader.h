@@ -13,7 +13,7 @@
 
 namespace quire {
 
-// What a row carries, in main memory.
+// A copy of what a row carries, in main memory.
 struct RowState {
   std::vector<NamedTensor> counts;  // [1] each
   std::vector<std::byte> bytes;
@@ -40,7 +40,7 @@ class RowReader {
     // Targets from this token of the document on are scored.
     int64_t first_scored = std::numeric_limits<int64_t>::max();
     bool with_logits = false;  // scores come with logits
-    bool next = false;         // the logits behind the piece are wanted
+    bool next = false;         // the logits behind the piece are asked for
   };
   struct Score {
     size_t part = 0;
@@ -56,7 +56,7 @@ class RowReader {
   void load(int64_t row, const RowState& state);
 
  private:
-  struct Wanted {
+  struct Request {
     int64_t cell;
     size_t part;
     int64_t token;
@@ -64,8 +64,8 @@ class RowReader {
     bool logits;
   };
   void put(const Part& part, Batch& batch) const;
-  void list_wanted(const Part& part, size_t number, const Batch& batch, int64_t first_row,
-                   std::vector<Wanted>& wanted) const;
+  void list_requested(const Part& part, size_t number, const Batch& batch, int64_t first_row,
+                      std::vector<Request>& requests) const;
   void read_run(const Batch& batch, int64_t begin, int64_t end, std::span<const Part> parts,
                 const std::function<void(const Score&)>& use);
 

@@ -134,7 +134,7 @@ void Service::models(const ServeRequest& /*request*/, const std::shared_ptr<Repl
 }
 
 int64_t Service::max_model_len() const {
-  return limits_.room.value_or(limits_.scored_tokens);
+  return limits_.room.value_or(limits_.max_tokens);
 }
 
 void Service::tokenizer_info(const ServeRequest& /*request*/, const std::shared_ptr<Reply>& reply) {

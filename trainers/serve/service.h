@@ -1,4 +1,4 @@
-// What the server answers, whatever carries the requests to it.
+// Answers the requests of a server, whatever carries them to it.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class Service {
   const SessionStore& sessions() const { return sessions_; }
   // From now on /health says that the server stops, and nothing is begun.
   void drain() { draining_ = true; }
-  // Says whether there is such a path; `methods` are the methods that it takes.
+  // Says whether there is such a path.
   static bool knows(const std::string& path);
 
  private:

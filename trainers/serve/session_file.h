@@ -12,7 +12,7 @@
 
 namespace quire {
 
-// What a stored session must agree with.
+// A stored session must agree with this.
 struct SessionModel {
   std::string fingerprint;     // of weights and configuration
   std::vector<RowPart> parts;  // of a row

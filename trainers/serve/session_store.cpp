@@ -57,6 +57,13 @@ std::shared_ptr<const Session> SessionStore::find(const std::string& name) {
 
 void SessionStore::keep(const std::string& name, std::shared_ptr<const Session> session) {
   const std::lock_guard lock(mutex_);
+  int64_t living = session->bytes();
+  std::erase_if(living_, [](const auto& one) { return one.expired(); });
+  for (const auto& one : living_) {
+    if (const auto other = one.lock()) living += other->bytes();
+  }
+  if (living > 2 * limits_.bytes) throw ServeError(503, "requests use too many sessions; send it again later");
+  living_.push_back(session);
   entries_.remove_if([&](const Entry& one) {
     if (one.name == name) bytes_ -= one.session->bytes();
     return one.name == name;

@@ -26,7 +26,8 @@ class SessionStore {
 
   // Returns the session, from disk when it is not in main memory. Throws ServeError(404) when there is none.
   std::shared_ptr<const Session> find(const std::string& name);
-  // Throws ServeError(507) for one that is larger than all of the memory for sessions.
+  // Throws ServeError(503) when requests use too many others, and ServeError(507) for one that is larger than all of
+  // the memory for sessions.
   void put(const std::string& name, std::shared_ptr<const Session> session);
   // Writes it to the folder. Throws ServeError.
   void save(const std::string& name);
@@ -58,6 +59,8 @@ class SessionStore {
   mutable std::mutex mutex_;  // of what follows
   std::list<Entry> entries_;  // the one used last first
   int64_t bytes_ = 0;
+  // All that exist, with those that requests still use.
+  std::vector<std::weak_ptr<const Session>> living_;
 };
 
 }  // namespace quire
