@@ -236,6 +236,22 @@ class HostileClients(unittest.TestCase):
             self.assert_soon(lambda: self.run_.metric("rows_active") + self.run_.metric("choices_waiting") == 0)
         self.assert_served()
 
+    def test_clients_that_do_not_read(self):
+        before, _ = self.run_.process()
+        generated = self.run_.metric("tokens_generated_total")
+        fields = {"prompt": "abc", "max_tokens": 20000, "stream": True, "n": 4, "logprobs": 20, "temperature": 0}
+        body = json.dumps(fields).encode()
+        with socket.create_connection(("127.0.0.1", self.run_.port), timeout=10) as connection:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\n" + HOST + b"Content-Length: "
+                               + str(len(body)).encode() + b"\r\n\r\n" + body)
+            self.assert_soon(lambda: self.run_.metric("rows_active") > 0)
+            self.assert_soon(lambda: self.run_.metric("rows_active") == 0)
+            self.assertLess(self.run_.process()[0] - before, 64 << 10)
+            generated = self.run_.metric("tokens_generated_total") - generated
+            self.assertGreater(generated, 1000)
+            self.assertLess(generated, 60000)
+        self.assert_served()
+
     def test_more_than_the_queue_holds(self):
         fields = {"prompt": ["abc"] * 30, "max_tokens": 60, "temperature": 5}
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
