@@ -64,7 +64,7 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Training framework for long-document lang
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "Trains and compares long-context mechanisms: the program quire, its libraries and configurations.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME quire-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "quire (= ${PROJECT_VERSION}), libfmt-dev, nlohmann-json3-dev")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "quire (= ${PROJECT_VERSION}), libfmt-dev, nlohmann-json3-dev, libmicrohttpd-dev")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers of quire, and a package for find_package(quire) of CMake.")
 if(TARGET quire_cuda)
   list(APPEND CPACK_COMPONENTS_ALL cuda)

@@ -5,6 +5,7 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/embedding.h"
+#include "autograd/functions/rows.h"
 #include "core/check.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
@@ -253,21 +254,39 @@ TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& 
   const int64_t width = h.value().dim(2);
   const Tensor flat = h.value().reshape({f.batch.rows * f.batch.length, width});
   for (const int64_t cell : cells) {
-    scores.best.push_back(most_likely(logits(f, flat.slice(0, cell, cell + 1))));
+    scores.best.push_back(most_likely(logits(f, flat.slice(0, cell, cell + 1), vocabulary_)));
   }
   return scores;
 }
 
 Tensor LanguageModel::next_logits(const Forward& f, int64_t at) const {
   QUIRE_CHECK(!f.tape.get().recording(), "next_logits: needs a tape that does not record");
-  return logits(f, hidden(begin(f)).value().select(1, at));
+  return logits(f, hidden(begin(f)).value().select(1, at), vocabulary_);
 }
 
-Tensor LanguageModel::logits(const Forward& f, const Tensor& hidden) const {
-  const Tensor logits = Tensor::empty({hidden.dim(0), vocabulary_}, wide_type(hidden.dtype()), hidden.device());
+Tensor LanguageModel::read(const Forward& f, const std::vector<int64_t>& cells, const UseLogits& use) const {
+  QUIRE_CHECK(!f.tape.get().recording(), "read: needs a tape that does not record");
+  const Variable h = hidden(begin(f));
+  const Tensor nll = f.batch.target_count > 0 ? cross_entropy(f, h, false).nll : Tensor();
+  const Tensor flat = h.value().reshape({f.batch.rows * f.batch.length, h.value().dim(2)});
+  constexpr int64_t kMaxLogits = int64_t{1} << 20;  // at a time
+  const auto max_cells = static_cast<size_t>(std::max<int64_t>(kMaxLogits / rows_, 1));
+  for (size_t first = 0; first < cells.size(); first += max_cells) {
+    const size_t count = std::min(max_cells, cells.size() - first);
+    const auto begin = cells.begin() + static_cast<std::ptrdiff_t>(first);
+    const std::vector<int32_t> index(begin, begin + static_cast<std::ptrdiff_t>(count));
+    const Tensor places = Tensor::from(index, {static_cast<int64_t>(count)}, flat.device());
+    const Tensor chosen = gather_rows(f.tape, Variable::constant(flat), places).value();
+    use(nll, first, logits(f, chosen, rows_));
+  }
+  return nll;
+}
+
+Tensor LanguageModel::logits(const Forward& f, const Tensor& hidden, int64_t ids) const {
+  const Tensor logits = Tensor::empty({hidden.dim(0), ids}, wide_type(hidden.dtype()), hidden.device());
   const Variable bias = head_bias(f.tape, head_bias_);
-  ops::gemm(logits, hidden, head().value().slice(0, 0, vocabulary_),
-            {.transpose_b = true, .bias = bias.defined() ? bias.value().slice(0, 0, vocabulary_) : Tensor()});
+  ops::gemm(logits, hidden, head().value().slice(0, 0, ids),
+            {.transpose_b = true, .bias = bias.defined() ? bias.value().slice(0, 0, ids) : Tensor()});
   return logits;
 }
 

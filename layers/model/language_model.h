@@ -1,6 +1,7 @@
 // The decoder-only language model.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,12 @@ class LanguageModel {
   // Computes the loss of every target and the most likely tokens at some cells (r * T + t). The tape must not record.
   // Logits exist for a few cells at a time.
   TargetScores score(const Forward& f, const std::vector<int64_t>& cells) const;
+  // Returns the loss of every target (LossTerms::nll; undefined where none counts) and computes the logits of the token
+  // after each of these cells. `use` is called with a few cells at a time, of which `first` is the place of the first
+  // one: logits, f32 or f64 [n, rows], have all rows of model.vocabulary, the tokenizer's ids first. The tape must not
+  // record.
+  using UseLogits = std::function<void(const Tensor& nll, size_t first, const Tensor& logits)>;
+  Tensor read(const Forward& f, const std::vector<int64_t>& cells, const UseLogits& use) const;
   // Returns, for generation, f32 or f64 [R, V]: logits of the token after position `at` of each row. V counts the
   // tokenizer's ids.
   Tensor next_logits(const Forward& f, int64_t at) const;
@@ -64,8 +71,8 @@ class LanguageModel {
   CrossEntropy cross_entropy(const Forward& f, const Variable& hidden, bool with_inserted) const;
   // Adds learned positions to x [R, T, E].
   Variable with_positions(const Forward& f, const Variable& x) const;
-  // f32 or f64 [N, V] of hidden states [N, E], of the tokenizer's ids alone.
-  Tensor logits(const Forward& f, const Tensor& hidden) const;
+  // f32 or f64 [N, ids] of hidden states [N, E], of the first ids.
+  Tensor logits(const Forward& f, const Tensor& hidden, int64_t ids) const;
   // Targets as rows of the projection: inserted ids stand behind all of the model's rows.
   std::vector<int32_t> target_rows(const Batch& batch) const;
   const Variable& head() const;  // [rows, E]

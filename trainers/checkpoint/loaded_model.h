@@ -21,6 +21,7 @@ class LoadedModel {
   const Machine& machine() const { return machine_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   ParameterStore& store() { return store_; }
+  ThreadPool& threads() { return threads_; }  // for use on another thread than the one that made this
   const LanguageModel& model() const { return network_.model; }
 
  private:

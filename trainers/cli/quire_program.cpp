@@ -43,12 +43,13 @@ std::string version() {
 }  // namespace
 
 int quire_main(int argc, const char* const* argv) {
-  constexpr AddVerb kVerbs[] = {add_prepare, add_tokenizer, add_train,  add_eval,  add_compare, add_sweep,
-                                add_report,  add_generate,  add_needle, add_trace, add_bench,   add_plan,
-                                add_config,  add_inspect,   add_import, add_export};
-  // The handlers are installed before anything else, so that a signal during start-up ends training in a clean stop,
+  constexpr AddVerb kVerbs[] = {add_prepare, add_tokenizer, add_train,   add_eval,   add_compare, add_sweep,
+                                add_report,  add_generate,  add_serve,   add_needle, add_trace,   add_bench,
+                                add_plan,    add_config,    add_inspect, add_import, add_export};
+  // The handlers are installed before anything else, so that a signal during start-up ends the work in a clean stop,
   // too.
-  if (argc > 1 && (std::string_view(argv[1]) == "train" || std::string_view(argv[1]) == "sweep")) {
+  if (argc > 1 && (std::string_view(argv[1]) == "train" || std::string_view(argv[1]) == "sweep" ||
+                   std::string_view(argv[1]) == "serve")) {
     StopSignals::of_process();
   }
   return run_program(argc, argv, {version, list_config_keys<RunConfig>, QUIRE_VERSION}, kVerbs);

@@ -13,6 +13,7 @@ void add_compare(Verb& program);
 void add_sweep(Verb& program);
 void add_report(Verb& program);
 void add_generate(Verb& program);
+void add_serve(Verb& program);
 void add_needle(Verb& program);
 void add_trace(Verb& program);
 void add_bench(Verb& program);

@@ -1,48 +1,12 @@
 #include "trainers/evaluation/generator.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "core/check.h"
 #include "data/sources/utf8.h"
 #include "layers/model/model_mechanisms.h"
 
 namespace quire {
-
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw) {
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  // Ties go to the lower id, so that a seed gives the same text everywhere.
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
-  });
-  if (options.temperature == 0) return order[0];
-  if (options.top_k > 0 && static_cast<size_t>(options.top_k) < order.size()) {
-    order.resize(static_cast<size_t>(options.top_k));
-  }
-  std::vector<double> weights;
-  double total = 0;
-  const double top = logits[static_cast<size_t>(order[0])];
-  for (const int32_t id : order) {
-    weights.push_back(std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - top) / options.temperature));
-    total += weights.back();
-  }
-  if (options.top_p < 1) {
-    // Keeps the smallest set of most likely tokens whose probability reaches top_p.
-    double kept = 0;
-    size_t count = 0;
-    while (count < weights.size() && kept < options.top_p * total) kept += weights[count++];
-    weights.resize(std::max<size_t>(count, 1));
-    total = kept;
-  }
-  double below = draw * total;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    below -= weights[i];
-    if (below < 0) return order[i];
-  }
-  return order[weights.size() - 1];
-}
 
 Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine)
     : tokenizer_(tokenizer),
@@ -112,14 +76,9 @@ void Generator::read(std::span<const int32_t> ids) {
   }
 }
 
-// BOS only begins a document. Where it is EOS as well, it ends one too.
-void Generator::exclude_bos(std::vector<float>& logits) const {
-  if (tokenizer_.bos_id() != tokenizer_.eos_id()) logits[static_cast<size_t>(tokenizer_.bos_id())] = -INFINITY;
-}
-
 int32_t Generator::most_likely() const {
   std::vector<float> logits = logits_;
-  exclude_bos(logits);
+  exclude_bos(logits, tokenizer_);
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
@@ -149,11 +108,8 @@ void Generator::read_subsequence(std::span<const int32_t> ids, int64_t count) {
 }
 
 int32_t Generator::next(const SamplingOptions& options) {
-  const auto bits = philox(RandomKey::of(options.seed, 0), hash_scope("generate"), 0, static_cast<uint32_t>(position_),
-                           static_cast<uint32_t>(position_ >> 32));
-  const double draw = static_cast<double>((static_cast<uint64_t>(bits[0]) << 21) ^ (bits[1] >> 11)) * 0x1p-53;
-  exclude_bos(logits_);
-  const int32_t id = sample_token(logits_, options, draw);
+  exclude_bos(logits_, tokenizer_);
+  const int32_t id = sample_token(logits_, options, sampling_draw(options.seed, position_));
   if (id != tokenizer_.eos_id()) read({&id, 1});
   return id;
 }

@@ -9,20 +9,10 @@
 #include "data/batches/inserter.h"
 #include "data/tokenizers/tokenizer.h"
 #include "layers/state/state_pool.h"
+#include "trainers/evaluation/sampling.h"
 #include "trainers/setup/model.h"
 
 namespace quire {
-
-struct SamplingOptions {
-  int64_t length = 256;      // the largest number of tokens to generate
-  double temperature = 1.0;  // 0: the most likely token
-  int64_t top_k = 0;         // 0 is off
-  double top_p = 1.0;        // nucleus (Holtzman et al. 2020); 1 is off
-  uint64_t seed = 1;
-};
-
-// Samples one token id from logits [V]. `draw` is a uniform number in [0, 1).
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw);
 
 class Generator {
  public:
@@ -60,7 +50,6 @@ class Generator {
   int64_t tokens() const { return inserter_.insertion().tokens_before(position_); }
 
  private:
-  void exclude_bos(std::vector<float>& logits) const;
   // Reads the next `count` model positions, which these tokens fill together with inserted ones.
   void read_subsequence(std::span<const int32_t> ids, int64_t count);
 

@@ -1,0 +1,53 @@
+// The body of POST /v1/completions, checked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainers/evaluation/sampling.h"
+#include "trainers/serve/serve_error.h"
+#include "trainers/serve/token_texts.h"
+
+namespace quire {
+
+// Limits of one request.
+struct RequestLimits {
+  int64_t choices = 256;                  // prompts times n
+  int64_t max_tokens = int64_t{1} << 20;  // to generate
+  int64_t scores = int64_t{1} << 21;      // log probabilities in the answer
+  std::optional<int64_t> room;            // tokens of a document, BOS included
+  std::string model;                      // the name of the model
+};
+
+struct Prompt {
+  std::shared_ptr<const std::vector<int32_t>> ids;  // with BOS, unless it continues a session
+  int64_t hidden = 0;                               // tokens at its beginning that the client did not send
+};
+
+struct CompletionRequest {
+  std::vector<Prompt> prompts;
+  SamplingOptions sampling{.length = 16};
+  int64_t n = 1;
+  std::optional<int64_t> logprobs;
+  bool echo = false;
+  bool stream = false;
+  bool include_usage = false;
+  std::vector<std::string> stops;
+  std::string session;  // empty: none
+};
+
+// Parses the text as a JSON object. Throws ServeError(400).
+nlohmann::json parse_body(std::string_view body);
+// Throws ServeError for a field that is unknown, of a wrong type or out of range.
+CompletionRequest parse_completion(std::string_view body, const TokenTexts& texts, const RequestLimits& limits);
+// A text, or a list of ids, as the beginning of a document or (follows) what comes behind it.
+Prompt parse_prompt(const nlohmann::json& value, const TokenTexts& texts, bool follows);
+// Returns a name of a session: 1 to 64 letters, digits, "-", "_" and "."; no "." first.
+std::string parse_session_name(const nlohmann::json& value);
+
+}  // namespace quire

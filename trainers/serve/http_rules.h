@@ -1,0 +1,27 @@
+// Checks the head of a request before the body is read.
+#pragma once
+
+#include <microhttpd.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trainers/serve/serve_error.h"
+
+namespace quire {
+
+struct HttpRules {
+  std::string token;  // empty: none is asked for
+  int64_t max_body = int64_t{16} << 20;
+};
+
+// Throws ServeError for a head that two programs could read differently (request smuggling), that is too large, or that
+// comes from someone who may not ask.
+void check_head(MHD_Connection* connection, const std::string& method, const std::string& path,
+                const std::string& version, const HttpRules& rules);
+
+// Returns whether an address such as 127.0.0.1, ::1 or localhost means this machine alone.
+bool is_loopback(const std::string& host);
+
+}  // namespace quire

@@ -1,0 +1,22 @@
+// An error that a client of the server receives as JSON, in the form of OpenAI's interface.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace quire {
+
+class ServeError : public std::runtime_error {
+ public:
+  // message: one sentence that says what to do.
+  ServeError(int status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  int status() const { return status_; }
+
+ private:
+  int status_;
+};
+
+// {"error": {"message", "type", "param": null, "code": the status}}
+std::string error_json(int status, const std::string& message);
+
+}  // namespace quire
