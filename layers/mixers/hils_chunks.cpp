@@ -49,7 +49,7 @@ void HilsChunks::for_each(const Body& body) const {
 }
 
 HilsChunks::ByKey HilsChunks::by_key() const {
-  const int64_t chunk = config_.chunk, tail_at = near_ * chunk, before = tail_at + max_tail_, keys = before + length_;
+  const int64_t chunk = config_.chunk, tail_at = near_ * chunk, before = this->before(), keys = before + length_;
   ByKey to{std::vector<int32_t>(static_cast<size_t>(rows_ * keys), -1),
            std::vector<uint8_t>(static_cast<size_t>(rows_ * keys), 0)};
   for_each([&](const HilsSpan& span, int64_t first, int64_t) {
@@ -72,7 +72,7 @@ HilsChunks::ByCell HilsChunks::by_cell() const {
   const int64_t chunk = config_.chunk;
   const auto cells = static_cast<size_t>(rows_ * length_);
   // Padding sees nothing.
-  const auto beyond = static_cast<int32_t>((near_ + 1) * chunk + length_ + 1);
+  const auto beyond = static_cast<int32_t>(before() + chunk + length_ + 1);
   ByCell to{std::vector<int32_t>(cells, beyond), std::vector<int32_t>(cells, 0), std::vector<int32_t>(cells, 0)};
   for_each([&](const HilsSpan& span, int64_t first, int64_t) {
     const int64_t begun = span.slot / chunk, near = near_of(span);
@@ -89,7 +89,7 @@ HilsChunks::ByCell HilsChunks::by_cell() const {
 }
 
 HilsChunks::ByChunk HilsChunks::by_chunk() const {
-  const int64_t chunk = config_.chunk, before = near_ * chunk + max_tail_;
+  const int64_t chunk = config_.chunk, before = this->before();
   const auto places = static_cast<size_t>(rows_ * own_);
   ByChunk to{std::vector<int32_t>(places * static_cast<size_t>(chunk), -1), std::vector<int32_t>(places, -1),
              std::vector<int32_t>(places, 0), std::vector<int32_t>(places, 0)};
@@ -151,10 +151,10 @@ HilsTables HilsChunks::tables(Device device, const TableMaker& table) const {
   HilsTables t;
   t.rows = rows_, t.length = length_;
   t.stored = stored_, t.near = near_;
-  t.before = near_ * config_.chunk + max_tail_;
+  t.before = before();
   t.own = own_;
   t.positions = max_tail_ + config_.chunk + length_;
-  t.chosen = config_.chooses() ? std::min(config_.top_k, stored_ + own_) : 0;
+  t.chosen = config_.chooses() ? config_.top_k : 0;
   const auto made = [&](const char* name, const Shape& shape, const auto& values) {
     return table(name, [&] { return Tensor::from(values(), shape, device); });
   };

@@ -40,7 +40,7 @@ struct HilsTables {
   Tensor chunk_position;  // i32 [R, G]: positions at which the chunks begin
   Tensor candidates;      // u8 [R, 1, T, N + G]: chunks that the cell may choose
   Tensor terms;           // u8 [R, 1, T, K + 2]: which of its K choices, the window and the zero of softmax_one count
-  int64_t chosen = 0;     // K: at most N + G
+  int64_t chosen = 0;     // K
 };
 
 class HilsChunks {
@@ -55,8 +55,6 @@ class HilsChunks {
   int64_t stored() const { return stored_; }
   // Returns the stored chunks that windows reach: i32 [R, near], -1 for none.
   std::vector<int32_t> near_chunks() const;
-  int64_t near() const { return near_; }
-  int64_t max_tail() const { return max_tail_; }
   const std::vector<HilsSpan>& spans() const { return spans_; }
   // Returns the number, in its document, of the first chunk that may end in a span, and how many do.
   int64_t first_own(const HilsSpan& span) const {
@@ -68,6 +66,7 @@ class HilsChunks {
   // Returns the carried slots of the begun chunk if the row carries it from its beginning on.
   int64_t whole_tail(const HilsSpan& span) const { return span.tail == span.slot % config_.chunk ? span.tail : 0; }
   int64_t near_of(const HilsSpan& span) const;
+  int64_t before() const { return (near_ > 0 ? near_ * config_.chunk + 1 : 0) + max_tail_; }
 
   struct ByKey {
     std::vector<int32_t> block;

@@ -52,13 +52,19 @@ Tensor HilsParts::best(const Tensor& scores, const Tensor& window_sum) const {
     for (int64_t h = 1; h < s_.group(); ++h) compared = maximum(idle, compared, slice(idle, shares, 2, h, h + 1));
     compared = reshape(idle, compared, {t_.rows, s_.key_heads, t_.length, count_});
   }
-  const Tensor index = top_k(compared.value(), t_.chosen, t_.candidates);
-  if (index.is_meta()) return index;
-  std::vector<int32_t> chosen = index.to_vector<int32_t>();
+  const Tensor index = top_k(compared.value(), std::min(t_.chosen, count_), t_.candidates);
+  const Shape shape{t_.rows, s_.key_heads, t_.length, t_.chosen};
+  if (index.is_meta()) return Tensor::empty(shape, DType::i32, index.device());
+  // As many places however few chunks there are: how weights are summed up must not depend on other rows.
+  const std::vector<int32_t> best = index.to_vector<int32_t>();
+  std::vector<int32_t> chosen(static_cast<size_t>(shape.numel()), -1);
+  for (int64_t i = 0; i < index.numel(); ++i) {
+    chosen[static_cast<size_t>(i / index.dim(3) * t_.chosen + i % index.dim(3))] = best[static_cast<size_t>(i)];
+  }
   for (auto at = chosen.begin(); at != chosen.end(); at += t_.chosen) {
     std::sort(at, std::find(at, at + t_.chosen, -1));
   }
-  return Tensor::from(chosen, index.shape(), index.device());
+  return Tensor::from(chosen, shape, index.device());
 }
 
 std::vector<int32_t> HilsParts::on_host(const Tensor& chosen) const {

@@ -55,14 +55,19 @@ std::pair<Tensor, Tensor> HilsLayer::fetch(const Forward& f, const std::vector<i
 void HilsLayer::read_state(const Forward& f, const HilsChunks& chunks, const HilsTables& tables, HilsInput& in) const {
   const int64_t rows = tables.rows, stored = tables.stored;
   const DType type = in.q.value().dtype();
+  Tape idle(false);
   in.fetch = [this, &f, stored, type](const std::vector<int32_t>& places) { return fetch(f, places, stored, type); };
   if (tables.near > 0) {
     const auto [keys, values] = in.fetch(chunks.near_chunks());
-    in.before_keys = keys.reshape({rows, tables.near * config_.chunk, shape_.key_heads, shape_.size});
-    in.before_values = values.reshape({rows, tables.near * config_.chunk, shape_.key_heads, shape_.value_size});
+    const auto before_gap = [&](const Tensor& x) {
+      const Shape line{rows, tables.near * config_.chunk, x.dim(3), x.dim(4)};
+      const Tensor gap = Tensor::zeros({rows, 1, x.dim(3), x.dim(4)}, type, x.device());
+      return concatenate(idle, std::vector{Variable::constant(x.reshape(line)), Variable::constant(gap)}, 1).value();
+    };
+    in.before_keys = before_gap(keys);
+    in.before_values = before_gap(values);
   }
   if (stored == 0 || !summaries_.defined()) return;
-  Tape idle(false);
   const std::vector<int64_t> count = f.state.lengths(summaries_.group), first(count.size(), 0);
   const auto wide = [&](LogId log) {
     const Tensor found = f.state.gather(log, stored, first, count);
