@@ -1,5 +1,6 @@
 #include "layers/mixers/hils_mix.h"
 
+#include "autograd/functions/chunks.h"
 #include "layers/mixers/hils_parts.h"
 
 namespace quire {
@@ -44,7 +45,8 @@ HilsMix hils_mix(Tape& tape, const HilsConfig& config, const HilsShape& shape, c
     lines = {joined(tape, regular, stored.keys), joined(tape, own_values, stored.values)};
   }
   parts.weigh(mix, scores);
-  const Variable read = hils_read(tape, shape, in.q, lines, mix.weights, chosen, in.scale);
+  const Variable read = chunk_attention(tape, in.q, lines.keys, lines.values, mix.weights,
+                                        Tensor::from(chosen, mix.chosen.shape(), mix.chosen.device()), in.scale);
   mix.out = add(tape, parts.of_window(mix), read);
   return mix;
 }

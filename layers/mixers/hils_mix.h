@@ -51,13 +51,4 @@ struct HilsMix {
 HilsMix hils_mix(Tape& tape, const HilsConfig& config, const HilsShape& shape, const HilsTables& tables,
                  const HilsInput& in);
 
-// Keys or values of chunks, by key head: [R, Hk, C, S - 1, ..].
-struct HilsLines {
-  Variable keys, values;
-};
-// Returns sum_n weight[r, h, t, n] sum_j softmax_j(scale q.k_j) v_j over the keys of chunk chosen[r, hk, t, n]: [R, T,
-// H, Dv]. chosen [R, Hk, T, K] are numbers below C, -1: none. weights wide [R, H, T, ..], of which the first K count.
-Variable hils_read(Tape& tape, const HilsShape& shape, const Variable& q, const HilsLines& lines,
-                   const Variable& weights, const std::vector<int32_t>& chosen, double scale);
-
 }  // namespace quire

@@ -5,6 +5,11 @@
 
 namespace quire {
 
+// Keys and values of chunks, by key head: [R, Hk, C, S - 1, ..].
+struct HilsLines {
+  Variable keys, values;
+};
+
 class HilsParts {
  public:
   HilsParts(Tape& tape, const HilsConfig& config, const HilsShape& shape, const HilsTables& tables, const HilsInput& in)
