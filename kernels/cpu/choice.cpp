@@ -20,6 +20,26 @@ bool comes_before(const W* x, int32_t i, int32_t j) {
   return i < j;
 }
 
+// Writes the first `found` of `places`, in order. Few are kept sorted while the others pass by.
+template <typename W>
+void take_first(int32_t* to, int64_t found, const W* x, int32_t* places, int64_t count) {
+  constexpr int64_t kFew = 32;
+  const auto before = [x](int32_t i, int32_t j) { return comes_before(x, i, j); };
+  if (found > kFew) {
+    std::partial_sort(places, places + found, places + count, before);
+    std::copy_n(places, found, to);
+    return;
+  }
+  for (int64_t n = 0; n < count && found > 0; ++n) {
+    const int32_t place = places[n];
+    const int64_t kept = std::min(n, found);
+    if (kept == found && !before(place, to[found - 1])) continue;
+    int64_t at = std::min(kept, found - 1);
+    for (; at > 0 && before(place, to[at - 1]); --at) to[at] = to[at - 1];
+    to[at] = place;
+  }
+}
+
 void top_k(const Tensor& index, const Tensor& in, const Tensor& mask) {
   check_top_k(index, in, mask);
   const int64_t width = in.dim(-1);
@@ -44,10 +64,8 @@ void top_k(const Tensor& index, const Tensor& in, const Tensor& mask) {
           places[count++] = static_cast<int32_t>(i);
         }
         const int64_t found = std::min(k, count);
-        std::partial_sort(places, places + found, places + count,
-                          [x](int32_t i, int32_t j) { return comes_before(x, i, j); });
         int32_t* const to = index.data<int32_t>() + row * k;
-        std::copy_n(places, found, to);
+        take_first(to, found, x, places, count);
         std::fill(to + found, to + k, -1);
       }
     });

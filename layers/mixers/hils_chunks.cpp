@@ -91,15 +91,13 @@ HilsChunks::ByCell HilsChunks::by_cell() const {
 HilsChunks::ByChunk HilsChunks::by_chunk() const {
   const int64_t chunk = config_.chunk, before = this->before();
   const auto places = static_cast<size_t>(rows_ * own_);
-  ByChunk to{std::vector<int32_t>(places * static_cast<size_t>(chunk), -1), std::vector<int32_t>(places, -1),
-             std::vector<int32_t>(places, 0), std::vector<int32_t>(places, 0)};
+  ByChunk to{std::vector<int32_t>(places, -1), std::vector<int32_t>(places, -1), std::vector<int32_t>(places, 0),
+             std::vector<int32_t>(places, 0)};
   for_each([&](const HilsSpan& span, int64_t, int64_t own) {
     for (int64_t n = 0; n < count_own(span); ++n) {
       const int64_t number = first_own(span) + n, at = span.row * own_ + own + n;
       const int64_t cell = span.begin + number * chunk - span.slot;  // below 0 for carried keys
-      for (int64_t i = 0; i < chunk; ++i) {
-        to.members[static_cast<size_t>(at * chunk + i)] = static_cast<int32_t>(before + cell + i);
-      }
+      to.begin[static_cast<size_t>(at)] = static_cast<int32_t>(before + cell);
       const int64_t position = (number - span.slot / chunk) * config_.regular();
       to.landmarks[static_cast<size_t>(at)] = static_cast<int32_t>(cell + chunk - 1);
       to.chunk_position[static_cast<size_t>(at)] = static_cast<int32_t>(position);
@@ -107,6 +105,31 @@ HilsChunks::ByChunk HilsChunks::by_chunk() const {
     }
   });
   return to;
+}
+
+std::vector<int32_t> HilsChunks::regular(int64_t key_heads) const {
+  const std::vector<int32_t> begin = by_chunk().begin;
+  const int64_t keys = before() + length_;
+  std::vector<int32_t> lines;
+  for (int64_t i = 0; i < rows_ * key_heads * own_ * config_.regular(); ++i) {
+    const int64_t n = i % config_.regular(), chunk = i / config_.regular() % own_;
+    const int64_t head = i / config_.regular() / own_ % key_heads, row = i / config_.regular() / own_ / key_heads;
+    const int64_t first = begin[static_cast<size_t>(row * own_ + chunk)];
+    lines.push_back(first < 0 ? -1 : static_cast<int32_t>((row * keys + first + n) * key_heads + head));
+  }
+  return lines;
+}
+
+std::vector<int32_t> HilsChunks::marked(int64_t key_heads) const {
+  const std::vector<int32_t> begin = by_chunk().begin;
+  const int64_t keys = before() + length_;
+  std::vector<int32_t> lines;
+  for (int64_t i = 0; i < rows_ * own_ * key_heads; ++i) {
+    const int64_t first = begin[static_cast<size_t>(i / key_heads)], row = i / key_heads / own_;
+    lines.push_back(
+        first < 0 ? -1 : static_cast<int32_t>((row * keys + first + config_.regular()) * key_heads + i % key_heads));
+  }
+  return lines;
 }
 
 std::vector<uint8_t> HilsChunks::candidates() const {
@@ -147,7 +170,7 @@ std::vector<uint8_t> HilsChunks::terms(int64_t chosen) const {
   return counts;
 }
 
-HilsTables HilsChunks::tables(Device device, const TableMaker& table) const {
+HilsTables HilsChunks::tables(Device device, int64_t key_heads, const TableMaker& table) const {
   HilsTables t;
   t.rows = rows_, t.length = length_;
   t.stored = stored_, t.near = near_;
@@ -166,7 +189,8 @@ HilsTables HilsChunks::tables(Device device, const TableMaker& table) const {
   t.place = made("place", by_cell, [&] { return this->by_cell().place; });
   t.terms = made("terms", {rows_, 1, length_, t.chosen + 2}, [&] { return terms(t.chosen); });
   if (!config_.chooses()) return t;
-  t.members = made("members", {rows_, own_ * config_.chunk}, [&] { return this->by_chunk().members; });
+  t.regular = made("regular", {rows_, key_heads, own_, config_.regular()}, [&] { return regular(key_heads); });
+  t.marked = made("marked", {rows_, own_, key_heads}, [&] { return marked(key_heads); });
   t.landmarks = made("landmarks", by_chunk, [&] { return this->by_chunk().landmarks; });
   t.mark_position = made("mark_position", by_chunk, [&] { return this->by_chunk().mark_position; });
   t.chunk_position = made("chunk_position", by_chunk, [&] { return this->by_chunk().chunk_position; });

@@ -34,8 +34,9 @@ struct HilsTables {
   Tensor marks;           // u8 [R, before + T]: 1 for landmarks
   Tensor position;        // i32 [R, T]
   Tensor place;           // i32 [R, T]: position counted from the beginning of the cell's own chunk
-  Tensor members;         // i32 [R, G * S]: the keys of the own chunks, landmarks included; -1: none
-  Tensor landmarks;       // i32 [R, G]: their cells; -1: none
+  Tensor regular;    // i32 [R, Hk, G, S - 1]: the regular keys of own chunks, as lines of [R, before + T, Hk]; -1: none
+  Tensor marked;     // i32 [R, G, Hk]: the keys of their landmarks, in the same way
+  Tensor landmarks;  // i32 [R, G]: their cells; -1: none
   Tensor mark_position;   // i32 [R, G]: positions of the landmarks
   Tensor chunk_position;  // i32 [R, G]: positions at which the chunks begin
   Tensor candidates;      // u8 [R, 1, T, N + G]: chunks that the cell may choose
@@ -50,7 +51,7 @@ class HilsChunks {
 
   // table(name, make) returns make(), or what it returned in this pass before.
   using TableMaker = std::function<Tensor(const std::string& name, const std::function<Tensor()>& make)>;
-  HilsTables tables(Device device, const TableMaker& table) const;
+  HilsTables tables(Device device, int64_t key_heads, const TableMaker& table) const;
 
   int64_t stored() const { return stored_; }
   // Returns the stored chunks that windows reach: i32 [R, near], -1 for none.
@@ -76,11 +77,14 @@ class HilsChunks {
     std::vector<int32_t> first, position, place;
   };
   struct ByChunk {
-    std::vector<int32_t> members, landmarks, mark_position, chunk_position;
+    std::vector<int32_t> begin;  // of the chunk, a place among the keys of its row
+    std::vector<int32_t> landmarks, mark_position, chunk_position;
   };
   ByKey by_key() const;
   ByCell by_cell() const;
   ByChunk by_chunk() const;
+  std::vector<int32_t> regular(int64_t key_heads) const;
+  std::vector<int32_t> marked(int64_t key_heads) const;
   std::vector<uint8_t> candidates() const;
   std::vector<uint8_t> terms(int64_t chosen) const;
   // Calls body(span, first, own): `first` is the number of the chunk in which the span begins or of the first near one

@@ -115,10 +115,11 @@ Variable HilsLayer::operator()(const Forward& f, const PartInput& input) const {
   const CarriedBlocks carried = store_.carried(f);
   const HilsChunks chunks = chunks_of(f, carried);
   std::vector<int64_t> numbers = config_.numbers();
+  numbers.push_back(shape_.key_heads);
   for (const HilsSpan& span : chunks.spans()) numbers.insert(numbers.end(), {span.stored, span.tail});
-  const HilsTables tables = chunks.tables(f.state.device(), [&](const std::string& name, const auto& make) {
-    return f.table("hils." + name, numbers, make);
-  });
+  const HilsTables tables =
+      chunks.tables(f.state.device(), shape_.key_heads,
+                    [&](const std::string& name, const auto& make) { return f.table("hils." + name, numbers, make); });
   const HilsHeads heads =
       hils_heads(tape, config_, shape_, weights(), z, tables, rotation(tables.positions, z.value()));
   HilsInput in;

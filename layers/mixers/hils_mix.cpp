@@ -24,25 +24,24 @@ HilsMix hils_mix(Tape& tape, const HilsConfig& config, const HilsShape& shape, c
     mix.out = parts.of_window(mix);
     return mix;
   }
-  const Variable own_keys = parts.own_chunks(keys), regular = parts.regular_by_head(own_keys);
-  const Variable own_values = parts.regular_by_head(parts.own_chunks(values));
+  const Variable own_keys = parts.own_lines(keys), own_values = parts.own_lines(values);
   HilsLines lines;
   Variable scores;
   const bool exact = config.summary == HilsSummary::exact;
   if (exact) {
     const HilsLines stored = parts.stored_lines(parts.all_stored());
-    lines = {stored.keys.defined() ? joined(tape, stored.keys, regular) : regular,
+    lines = {stored.keys.defined() ? joined(tape, stored.keys, own_keys) : own_keys,
              stored.values.defined() ? joined(tape, stored.values, own_values) : own_values};
     scores = parts.exact_scores(lines.keys);
   } else {
-    mix.summaries = parts.summaries(own_keys, regular);
+    mix.summaries = parts.summaries(keys, own_keys);
     scores = parts.summary_scores(mix.summaries);
   }
   mix.chosen = in.choose([&] { return parts.best(scores.value(), mix.window_sum.value()); });
   std::vector<int32_t> chosen = parts.on_host(mix.chosen);
   if (!exact) {
     const HilsLines stored = parts.stored_lines(parts.take_stored(chosen));
-    lines = {joined(tape, regular, stored.keys), joined(tape, own_values, stored.values)};
+    lines = {joined(tape, own_keys, stored.keys), joined(tape, own_values, stored.values)};
   }
   parts.weigh(mix, scores);
   const Variable read = chunk_attention(tape, in.q, lines.keys, lines.values, mix.weights,

@@ -26,10 +26,9 @@ void HilsParts::read_window(HilsMix& mix, const Variable& keys, const Variable& 
   mix.window_sum = window.lse;
 }
 
-Variable HilsParts::own_chunks(const Variable& lines) const {
-  const int64_t heads = lines.dim(2), size = lines.dim(3);
-  const Variable flat = reshape(tape_, lines, {t_.rows, lines.dim(1), heads * size});
-  return reshape(tape_, gather_rows(tape_, flat, t_.members), {t_.rows, t_.own, config_.chunk, heads, size});
+Variable HilsParts::own_lines(const Variable& lines) const {
+  const int64_t size = lines.dim(3);
+  return gather_rows(tape_, reshape(tape_, lines, {lines.value().numel() / size, size}), t_.regular);
 }
 
 Variable HilsParts::regular_by_head(const Variable& x) const {

@@ -19,11 +19,9 @@ class HilsParts {
   void read_window(HilsMix& mix, const Variable& keys, const Variable& values) const;
   // Keys or values of the pass behind those that are carried.
   Variable behind(const Tensor& before, const Variable& x) const;
-  // Of lines [R, before + T, Hk, ..] those of the chunks that end in the pass: [R, G, S, Hk, ..].
-  Variable own_chunks(const Variable& lines) const;
-  // The regular ones of x [R, C, S, Hk, ..], by key head: [R, Hk, C, S - 1, ..].
-  Variable regular_by_head(const Variable& x) const;
-  // keys [R, G, S, Hk, D]; regular [R, Hk, G, S - 1, D].
+  // Of lines [R, before + T, Hk, ..] the regular ones of the chunks that end in the pass: [R, Hk, G, S - 1, ..].
+  Variable own_lines(const Variable& lines) const;
+  // keys [R, before + T, Hk, D]; regular [R, Hk, G, S - 1, D].
   HilsSummaries summaries(const Variable& keys, const Variable& regular) const;
   // Scores of the N stored and the G own chunks, [R, H, T, N + G]; keys [R, Hk, N + G, S - 1, D].
   Variable summary_scores(const HilsSummaries& own) const;
@@ -49,6 +47,9 @@ class HilsParts {
   // x [R, G, H, D] -> [R, Hk, G, H / Hk, D], and x [R, Hk, G, H / Hk, n] -> [R, G, H, n].
   Variable by_key_head(const Variable& x) const;
   Variable by_chunk(const Variable& x) const;
+  // The regular ones of x [R, C, S, Hk, ..], by key head: [R, Hk, C, S - 1, ..].
+  Variable regular_by_head(const Variable& x) const;
+  Variable landmark_keys(const Variable& keys) const;  // [R, G, Hk, D]
   // x [R, G, Hk, D] for all heads: [R, G, H, D].
   Variable repeated(const Variable& x) const;
   Variable landmark_queries() const;  // [R, G, H, D]

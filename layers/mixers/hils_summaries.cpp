@@ -31,11 +31,16 @@ Variable HilsParts::landmark_queries() const {
   return reshape(tape_, gather_rows(tape_, lines, t_.landmarks), {t_.rows, t_.own, s_.heads, s_.size});
 }
 
+Variable HilsParts::landmark_keys(const Variable& keys) const {
+  const Variable lines = reshape(tape_, keys, {keys.value().numel() / s_.size, s_.size});
+  return wide(gather_rows(tape_, lines, t_.marked));
+}
+
 HilsSummaries HilsParts::summaries(const Variable& keys, const Variable& regular) const {
   const Shape of_heads{t_.rows, t_.own, s_.heads};
   if (config_.summary == HilsSummary::landmark) {
     const Tensor none = Tensor::zeros(of_heads, wide_type(keys.value().dtype()), keys.value().device());
-    return {repeated(wide(slice(tape_, keys, 2, config_.chunk - 1, config_.chunk))), Variable::constant(none)};
+    return {repeated(landmark_keys(keys)), Variable::constant(none)};
   }
   const Variable lines = wide(regular);
   const Variable products = matmul(tape_, by_key_head(wide(landmark_queries())), lines, {.transpose_b = true});
@@ -45,7 +50,11 @@ HilsSummaries HilsParts::summaries(const Variable& keys, const Variable& regular
   const Variable whole = reshape(tape_, log_sum_exp(tape_, logits), {t_.rows, s_.key_heads, t_.own, s_.group(), 1});
   const Variable entropy = sum(tape_, multiply(tape_, p, subtract(tape_, whole, logits)), -1, true);
   const Variable biases = reshape(tape_, by_chunk(entropy), of_heads);
-  if (config_.summary == HilsSummary::mean) return {repeated(mean(tape_, wide(keys), 2)), biases};
+  if (config_.summary == HilsSummary::mean) {
+    const Variable sums = permute(tape_, sum(tape_, lines, 3), {0, 2, 1, 3});
+    const Variable all = add(tape_, sums, landmark_keys(keys));
+    return {repeated(scale(tape_, all, 1 / static_cast<double>(config_.chunk))), biases};
+  }
   return {by_chunk(matmul(tape_, p, lines)), biases};
 }
 

@@ -22,7 +22,7 @@ class HilsGolden {
         shape_{golden.number("n_head"), golden.number("n_kv_head"), golden.number("head_dim"), golden.number("d_v")},
         config_(options()),
         chunks_(config_, rows_, length_, spans()),
-        tables_(chunks_.tables(test_device(), [](const auto&, const auto& make) { return make(); })) {
+        tables_(chunks_.tables(test_device(), shape_.key_heads, [](const auto&, const auto& make) { return make(); })) {
     in_.scale = golden.real("scale");
     golden.unused({"select_margin", "tail_of", "tail_start"});
     if (golden.flag("state_in")) read_memory();
