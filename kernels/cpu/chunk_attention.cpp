@@ -132,22 +132,26 @@ void forward(const Tensor& out, const Tensor& lse, const ChunkTask<T>& task) {
   T* const y = scratch<T>(3, most * s.value_size);
   T* const weights = scratch<T>(4, 2 * most);
   T* const log_sums = weights + most;
+  const T* const all_queries = task.in.q.template data<T>();
+  const T* const all_weights = task.in.weight.template data<T>();
+  T* const all_sums = lse.data<T>();
+  T* const result = out.data<T>();
   task.for_each_tile([&](int64_t chunk, const int32_t* reads, int64_t count, int64_t lanes) {
     const int64_t queries = count * group;
-    task.pack(packed, task.in.q.template data<T>(), reads, count, s.size);
+    task.pack(packed, all_queries, reads, count, s.size);
     task.turn(q, lanes, packed, queries, s.size, static_cast<T>(task.in.scale));
     block_product(p, lanes, Operand<T>{task.keys(chunk), s.size}, q, lanes, s.length, lanes, s.size, false);
     std::fill_n(weights, lanes, T{0});
     for (int64_t a = 0; a < queries; ++a) {
-      weights[a] = task.in.weight.template data<T>()[task.weight(reads[a / group], a % group, s.width)];
+      weights[a] = all_weights[task.weight(reads[a / group], a % group, s.width)];
     }
     weigh_chunk(p, log_sums, weights, lanes, s.length);
     for (int64_t a = 0; a < queries; ++a) {
-      lse.data<T>()[task.weight(reads[a / group], a % group, s.chosen)] = log_sums[a];
+      all_sums[task.weight(reads[a / group], a % group, s.chosen)] = log_sums[a];
     }
     block_product(y, s.value_size, Operand<T>{p, lanes, true}, task.values(chunk), s.value_size, queries, s.value_size,
                   s.length, false);
-    task.add(out.data<T>(), y, reads, count, s.value_size);
+    task.add(result, y, reads, count, s.value_size);
   });
 }
 
@@ -195,16 +199,22 @@ struct ChunkBackward {
     T* const log_sums = scratch<T>(7, 3 * most);
     T* const weights = log_sums + most;
     T* const deltas = weights + most;
+    const T* const all_queries = task.in.q.template data<T>();
+    const T* const all_weights = task.in.weight.template data<T>();
+    const T* const all_sums = lse.data<T>();
+    const T* const all_dy = dout.data<T>();
+    T *const dweight = g.dweight.data<T>(), *const all_dq = g.dq.data<T>();
+    T *const dkeys = g.dkeys.data<T>(), *const dvalues = g.dvalues.data<T>();
     task.for_each_tile([&](int64_t chunk, const int32_t* reads, int64_t count, int64_t lanes) {
       const int64_t queries = count * group;
-      task.pack(q, task.in.q.template data<T>(), reads, count, s.size);
-      task.pack(dy, dout.data<T>(), reads, count, s.value_size);
+      task.pack(q, all_queries, reads, count, s.size);
+      task.pack(dy, all_dy, reads, count, s.value_size);
       task.turn(q_by_feature, lanes, q, queries, s.size, static_cast<T>(task.in.scale));
       task.turn(dy_by_feature, lanes, dy, queries, s.value_size, T{1});
       std::fill_n(log_sums, 2 * most, T{0});
       for (int64_t a = 0; a < queries; ++a) {
-        log_sums[a] = lse.data<T>()[task.weight(reads[a / group], a % group, s.chosen)];
-        weights[a] = task.in.weight.template data<T>()[task.weight(reads[a / group], a % group, s.width)];
+        log_sums[a] = all_sums[task.weight(reads[a / group], a % group, s.chosen)];
+        weights[a] = all_weights[task.weight(reads[a / group], a % group, s.width)];
       }
       block_product(p, lanes, Operand<T>{task.keys(chunk), s.size}, q_by_feature, lanes, s.length, lanes, s.size,
                     false);
@@ -212,16 +222,16 @@ struct ChunkBackward {
                     s.value_size, false);
       softmax_gradient(p, dp, log_sums, weights, deltas, lanes);
       for (int64_t a = 0; a < queries; ++a) {
-        g.dweight.data<T>()[task.weight(reads[a / group], a % group, s.width)] = deltas[a];
+        dweight[task.weight(reads[a / group], a % group, s.width)] = deltas[a];
       }
       const int64_t at = task.part() * s.chunks + chunk;
-      block_product(g.dvalues.data<T>() + at * s.length * s.value_size, s.value_size, Operand<T>{p, lanes}, dy,
-                    s.value_size, s.length, s.value_size, queries, true);
-      block_product(g.dkeys.data<T>() + at * s.length * s.size, s.size, Operand<T>{dp, lanes}, q, s.size, s.length,
-                    s.size, queries, true);
+      block_product(dvalues + at * s.length * s.value_size, s.value_size, Operand<T>{p, lanes}, dy, s.value_size,
+                    s.length, s.value_size, queries, true);
+      block_product(dkeys + at * s.length * s.size, s.size, Operand<T>{dp, lanes}, q, s.size, s.length, s.size, queries,
+                    true);
       block_product(dq, s.size, Operand<T>{dp, lanes, true}, task.keys(chunk), s.size, queries, s.size, s.length,
                     false);
-      task.add(g.dq.data<T>(), dq, reads, count, s.size);
+      task.add(all_dq, dq, reads, count, s.size);
     });
   }
 };
