@@ -101,8 +101,6 @@ struct HilsConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    const std::string_view idle = window_only ? "window_only reads no chunks" : "";
-    const auto unless = [&](bool applies, std::string_view why) { return !idle.empty() ? idle : applies ? "" : why; };
     v.field("chunk", chunk,
             {.help = "positions of a chunk (S): its tokens, and the landmark that the model inserts behind them",
              .unit = "positions",
@@ -119,6 +117,8 @@ struct HilsConfig {
     v.field("window_only", window_only,
             {.help = "the layer reads its window alone. Landmarks are masked all the same, so that such layers can "
                      "stand between others that choose chunks"});
+    const std::string_view idle = window_only ? "window_only reads no chunks" : "";
+    const auto unless = [&](bool applies, std::string_view why) { return !idle.empty() ? idle : applies ? "" : why; };
     v.field("top_k", top_k,
             {.help = "chunks before the window that a query reads (K); the heads of a key head choose together",
              .unit = "chunks",
