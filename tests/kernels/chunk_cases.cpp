@@ -83,9 +83,11 @@ void push_chunks(std::vector<OpCase>& cases, const ChunkForm& f) {
 void add_chunk_cases(std::vector<OpCase>& cases) {
   for (const ChunkForm& form : {
            ChunkForm{.name = "small"},
-           ChunkForm{.name = "groups", .rows = 3, .queries = 41, .heads = 6, .kv_heads = 2, .chosen = 3, .width = 5},
-           ChunkForm{.name = "long", .rows = 1, .queries = 130, .heads = 1, .size = 7, .chunks = 2, .length = 71},
-           ChunkForm{.name = "one_key", .length = 1, .chosen = 1, .width = 3},
+           ChunkForm{.name = "groups", .rows = 2, .queries = 9, .heads = 6, .kv_heads = 2, .chosen = 3, .width = 5},
+           ChunkForm{.name = "long", .rows = 1, .queries = 3, .size = 7, .chunks = 2, .length = 71},
+           // A chunk that more queries read than a tile has.
+           ChunkForm{.name = "tiles", .rows = 1, .queries = 70, .size = 2, .chunks = 2, .length = 3, .chosen = 1},
+           ChunkForm{.name = "two_keys", .length = 2, .chosen = 1, .width = 3},
            ChunkForm{.name = "many_heads", .rows = 1, .queries = 3, .heads = 101, .size = 2},
            ChunkForm{.name = "far_apart", .spread = 5},
        }) {

@@ -1,4 +1,4 @@
-// Attention to chosen chunks: a block takes a query and a head, and in the gradients of keys and values a block takes a
+// Attention to chosen chunks: a block takes a query and a head, and in the gradients of keys and values a warp takes a
 // key. These are the simplest kernels that are right, and their speed on a GPU is unknown.
 #include <limits>
 
@@ -125,6 +125,7 @@ __global__ void chunk_attention_kernel(T* out, Wide<T>* lse, ChunkOperands<T> in
       for (int64_t j = 0; j < in.length; ++j) given += p[j] * wide(in.values[(first + j) * in.value_size + f]);
       total[f] += factor * given;
     }
+    __syncthreads();
   }
   for (int64_t f = threadIdx.x; f < in.value_size; f += kChunkThreads) {
     out[line * in.value_size + f] = narrow<T>(total[f]);
@@ -171,43 +172,42 @@ __global__ void chunk_queries_kernel(T* dq, Wide<T>* dweight, const T* dout, con
   for (int64_t f = threadIdx.x; f < in.size; f += kChunkThreads) dq[line * in.size + f] = narrow<T>(total[f]);
 }
 
-// A thread has its own features of the key and its value.
+// A lane has its own features of the key and its value.
 template <typename T>
 __global__ void chunk_keys_kernel(T* dkeys, T* dvalues, const Wide<T>* dweight, const T* dout, const Wide<T>* lse,
                                   ChunkOperands<T> in) {
   using W = Wide<T>;
   W* const dk = dynamic_shared<W>();
   W* const dv = dk + in.size;
-  __shared__ W partial[kChunkThreads / kWarp];
   const int64_t key = blockIdx.x, part = key / in.length / in.chunks, chunk = key / in.length % in.chunks;
   const int32_t* const begin = in.begin + part * (in.chunks + 1) + chunk;
-  for (int64_t f = threadIdx.x; f < in.size; f += kChunkThreads) dk[f] = 0;
-  for (int64_t f = threadIdx.x; f < in.value_size; f += kChunkThreads) dv[f] = 0;
+  for (int64_t f = threadIdx.x; f < in.size; f += kWarp) dk[f] = 0;
+  for (int64_t f = threadIdx.x; f < in.value_size; f += kWarp) dv[f] = 0;
   for (int64_t i = begin[0]; i < begin[1]; ++i) {
     const int32_t read = in.reads[part * in.queries * in.count + i];
     const int64_t token = part / in.kv_heads * in.queries + read / in.count, n = read % in.count;
     for (int64_t h = 0; h < in.group; ++h) {
       const int64_t line = token * in.heads + part % in.kv_heads * in.group + h;
       W logit = 0, dp = 0;
-      for (int64_t f = threadIdx.x; f < in.size; f += kChunkThreads) {
+      for (int64_t f = threadIdx.x; f < in.size; f += kWarp) {
         logit += wide(in.q[line * in.size + f]) * wide(in.keys[key * in.size + f]);
       }
-      for (int64_t f = threadIdx.x; f < in.value_size; f += kChunkThreads) {
+      for (int64_t f = threadIdx.x; f < in.value_size; f += kWarp) {
         dp += wide(dout[line * in.value_size + f]) * wide(in.values[key * in.value_size + f]);
       }
-      logit = block_sum(logit, partial);
-      dp = block_sum(dp, partial);
+      logit = warp_sum(logit);
+      dp = warp_sum(dp);
       const W weighted =
           in.weight[in.entry(line, in.width, n)] * std::exp(in.scale * logit - lse[in.entry(line, in.count, n)]);
       const W ds = in.scale * weighted * (dp - dweight[in.entry(line, in.width, n)]);
-      for (int64_t f = threadIdx.x; f < in.size; f += kChunkThreads) dk[f] += ds * wide(in.q[line * in.size + f]);
-      for (int64_t f = threadIdx.x; f < in.value_size; f += kChunkThreads) {
+      for (int64_t f = threadIdx.x; f < in.size; f += kWarp) dk[f] += ds * wide(in.q[line * in.size + f]);
+      for (int64_t f = threadIdx.x; f < in.value_size; f += kWarp) {
         dv[f] += weighted * wide(dout[line * in.value_size + f]);
       }
     }
   }
-  for (int64_t f = threadIdx.x; f < in.size; f += kChunkThreads) dkeys[key * in.size + f] = narrow<T>(dk[f]);
-  for (int64_t f = threadIdx.x; f < in.value_size; f += kChunkThreads) {
+  for (int64_t f = threadIdx.x; f < in.size; f += kWarp) dkeys[key * in.size + f] = narrow<T>(dk[f]);
+  for (int64_t f = threadIdx.x; f < in.value_size; f += kWarp) {
     dvalues[key * in.value_size + f] = narrow<T>(dv[f]);
   }
 }
@@ -244,7 +244,7 @@ void chunk_attention_backward(const ops::ChunkAttentionGradients& g, const Tenso
     launch(chunk_queries_kernel<T>, blocks_of(s.rows * s.queries * s.heads), kChunkThreads,
            sizeof(W) * static_cast<size_t>(s.length + s.size), g.dq.data<T>(), g.dweight.data<W>(), dout.data<T>(),
            lse.data<W>(), ChunkOperands<T>(in, s));
-    launch(chunk_keys_kernel<T>, blocks_of(s.rows * s.kv_heads * s.chunks * s.length), kChunkThreads,
+    launch(chunk_keys_kernel<T>, blocks_of(s.rows * s.kv_heads * s.chunks * s.length), kWarp,
            sizeof(W) * static_cast<size_t>(s.size + s.value_size), g.dkeys.data<T>(), g.dvalues.data<T>(),
            g.dweight.data<W>(), dout.data<T>(), lse.data<W>(), ChunkOperands<T>(in, s));
   });
