@@ -35,7 +35,7 @@ void chunk_reads(const Tensor& begin, const Tensor& reads, const Tensor& chosen)
   });
 }
 
-// What a task of one row and key head works on.
+// The operands of a task: one row and key head.
 template <typename T>
 struct ChunkTask {
   static constexpr int64_t kWidth = kLanes<T>;
@@ -62,10 +62,10 @@ struct ChunkTask {
   void for_each_tile(const Body& body) const {
     const int32_t* const begin = in.begin.data<int32_t>() + part() * (s.chunks + 1);
     const int32_t* const reads = in.reads.data<int32_t>() + part() * s.queries * s.chosen;
-    const int64_t most = std::max<int64_t>(1, kChunkQueries / s.group());
+    const int64_t max_count = std::max<int64_t>(1, kChunkQueries / s.group());
     for (int64_t chunk = 0; chunk < s.chunks; ++chunk) {
-      for (int64_t first = begin[chunk]; first < begin[chunk + 1]; first += most) {
-        const int64_t count = std::min<int64_t>(most, begin[chunk + 1] - first);
+      for (int64_t first = begin[chunk]; first < begin[chunk + 1]; first += max_count) {
+        const int64_t count = std::min<int64_t>(max_count, begin[chunk + 1] - first);
         body(chunk, reads + first, count, ceil_div(count * s.group(), kWidth) * kWidth);
       }
     }
@@ -124,14 +124,14 @@ void weigh_chunk(T* p, T* log_sums, const T* weights, int64_t lanes, int64_t len
 template <typename T>
 void forward(const Tensor& out, const Tensor& lse, const ChunkTask<T>& task) {
   const ChunkSizes& s = task.s;
-  const int64_t group = s.group(), most = task.max_lanes();
+  const int64_t group = s.group(), max_lanes = task.max_lanes();
   task.clear(out.data<T>(), s.value_size);
-  T* const packed = scratch<T>(0, most * s.size);
-  T* const q = scratch<T>(1, most * s.size);
-  T* const p = scratch<T>(2, most * s.length);
-  T* const y = scratch<T>(3, most * s.value_size);
-  T* const weights = scratch<T>(4, 2 * most);
-  T* const log_sums = weights + most;
+  T* const packed = scratch<T>(0, max_lanes * s.size);
+  T* const q = scratch<T>(1, max_lanes * s.size);
+  T* const p = scratch<T>(2, max_lanes * s.length);
+  T* const y = scratch<T>(3, max_lanes * s.value_size);
+  T* const weights = scratch<T>(4, 2 * max_lanes);
+  T* const log_sums = weights + max_lanes;
   const T* const all_queries = task.in.q.template data<T>();
   const T* const all_weights = task.in.weight.template data<T>();
   T* const all_sums = lse.data<T>();
@@ -187,18 +187,18 @@ struct ChunkBackward {
 
   void run() const {
     const ChunkSizes& s = task.s;
-    const int64_t group = s.group(), most = task.max_lanes();
+    const int64_t group = s.group(), max_lanes = task.max_lanes();
     task.clear(g.dq.data<T>(), s.size);
-    T* const q = scratch<T>(0, most * s.size);
-    T* const dy = scratch<T>(1, most * s.value_size);
-    T* const q_by_feature = scratch<T>(2, most * s.size);
-    T* const dy_by_feature = scratch<T>(3, most * s.value_size);
-    T* const p = scratch<T>(4, most * s.length);
-    T* const dp = scratch<T>(5, most * s.length);
-    T* const dq = scratch<T>(6, most * s.size);
-    T* const log_sums = scratch<T>(7, 3 * most);
-    T* const weights = log_sums + most;
-    T* const deltas = weights + most;
+    T* const q = scratch<T>(0, max_lanes * s.size);
+    T* const dy = scratch<T>(1, max_lanes * s.value_size);
+    T* const q_by_feature = scratch<T>(2, max_lanes * s.size);
+    T* const dy_by_feature = scratch<T>(3, max_lanes * s.value_size);
+    T* const p = scratch<T>(4, max_lanes * s.length);
+    T* const dp = scratch<T>(5, max_lanes * s.length);
+    T* const dq = scratch<T>(6, max_lanes * s.size);
+    T* const log_sums = scratch<T>(7, 3 * max_lanes);
+    T* const weights = log_sums + max_lanes;
+    T* const deltas = weights + max_lanes;
     const T* const all_queries = task.in.q.template data<T>();
     const T* const all_weights = task.in.weight.template data<T>();
     const T* const all_sums = lse.data<T>();
@@ -211,7 +211,7 @@ struct ChunkBackward {
       task.pack(dy, all_dy, reads, count, s.value_size);
       task.turn(q_by_feature, lanes, q, queries, s.size, static_cast<T>(task.in.scale));
       task.turn(dy_by_feature, lanes, dy, queries, s.value_size, T{1});
-      std::fill_n(log_sums, 2 * most, T{0});
+      std::fill_n(log_sums, 2 * max_lanes, T{0});
       for (int64_t a = 0; a < queries; ++a) {
         log_sums[a] = all_sums[task.weight(reads[a / group], a % group, s.chosen)];
         weights[a] = all_weights[task.weight(reads[a / group], a % group, s.width)];

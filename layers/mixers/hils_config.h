@@ -22,7 +22,7 @@ struct EnumNames<HilsSummary> {
                                                                {HilsSummary::exact, "exact"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"the mean of the chunk's keys as the landmark's query weighs them, and the entropy of these weights",
-       "the plain mean of the chunk's keys, and the same entropy", "the landmark's own key, without a bias",
+       "the mean of the chunk's keys, and the same entropy", "the landmark's own key, without a bias",
        "no summary: the true log of the sum of a chunk, of all chunks. This is what the others approximate; it "
        "computes "
        "and stores every product of queries and keys, so that it is for comparisons with short subsequences"});

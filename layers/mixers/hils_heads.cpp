@@ -29,8 +29,8 @@ HilsHeads hils_heads(Tape& tape, const HilsConfig& config, const HilsShape& shap
   const Variable queries = linear(tape, z, weights.query);
   HilsHeads heads;
   heads.q = rotation(tape, normalised(queries, shape.heads, weights.query_gain), tables.position);
-  heads.plain_k = normalised(linear(tape, z, weights.key), shape.key_heads, weights.key_gain);
-  heads.k = rotation(tape, heads.plain_k, tables.position);
+  heads.unrotated_k = normalised(linear(tape, z, weights.key), shape.key_heads, weights.key_gain);
+  heads.k = rotation(tape, heads.unrotated_k, tables.position);
   heads.v = by_head(linear(tape, z, weights.value), shape.key_heads, shape.value_size);
   heads.score_q = heads.q;
   if (config.has_score_query()) {

@@ -30,7 +30,7 @@ struct HilsRotation {
 
 struct HilsHeads {
   Variable q, score_q, k, v;  // rotated
-  Variable plain_k;           // k before rotation
+  Variable unrotated_k;       // k before rotation
   Variable shared;            // [R, G, H, D]: the learned query at the landmarks; undefined without
 };
 

@@ -1,7 +1,7 @@
 // The parts of hils_mix, which share what a pass of a layer is given.
 #pragma once
 
-#include "layers/mixers/hils_mix.h"
+#include "layers/mixers/hils_pass.h"
 
 namespace quire {
 
@@ -19,7 +19,7 @@ class HilsParts {
   void read_window(HilsMix& mix, const Variable& keys, const Variable& values) const;
   // Keys or values of the pass behind those that are carried.
   Variable behind(const Tensor& before, const Variable& x) const;
-  // Of lines [R, before + T, Hk, ..] the regular ones of the chunks that end in the pass: [R, Hk, G, S - 1, ..].
+  // Returns the regular lines of own chunks, [R, Hk, G, S - 1, ..], of lines [R, before + T, Hk, ..].
   Variable own_lines(const Variable& lines) const;
   // keys [R, before + T, Hk, D]; regular [R, Hk, G, S - 1, D].
   HilsSummaries summaries(const Variable& keys, const Variable& regular) const;

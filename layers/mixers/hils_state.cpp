@@ -1,4 +1,4 @@
-// What a layer with HiLS attention carries along a document.
+// Reads and writes the state that a layer with HiLS attention carries along a document.
 #include "autograd/functions/rows.h"
 #include "layers/mixers/hils_layer.h"
 
@@ -84,7 +84,7 @@ void HilsLayer::write_state(const Forward& f, const HilsChunks& chunks, const Hi
                             const CarriedBlocks& carried, const HilsHeads& heads, const HilsMix& mix) const {
   Tape idle(false);
   const HilsRotation rotation = this->rotation(tables.positions, heads.k.value());
-  const Variable keys = rotation(idle, Variable::constant(heads.plain_k.value()), tables.place);
+  const Variable keys = rotation(idle, Variable::constant(heads.unrotated_k.value()), tables.place);
   store_.write(f, carried, keys.value(), heads.v.value());
   if (!summaries_.defined()) return;
   // The chunks that end in the last document of each row.
@@ -95,8 +95,8 @@ void HilsLayer::write_state(const Forward& f, const HilsChunks& chunks, const Hi
   }
   const DType type = heads.k.value().dtype();
   const auto stored = [&](const Variable& x) { return convert(idle, Variable::constant(x.value()), type); };
-  const Variable plain = rotation(idle, stored(mix.summaries.keys), tables.chunk_position, true);
-  f.state.append(summaries_, plain.value(), first, count);
+  const Variable unrotated = rotation(idle, stored(mix.summaries.keys), tables.chunk_position, true);
+  f.state.append(summaries_, unrotated.value(), first, count);
   f.state.append(biases_, stored(mix.summaries.biases).value(), first, count);
 }
 
