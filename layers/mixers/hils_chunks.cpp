@@ -179,6 +179,8 @@ HilsTables HilsChunks::tables(Device device, int64_t key_heads, const TableMaker
   t.positions = max_tail_ + config_.chunk + length_;
   t.chosen = config_.chooses() ? config_.top_k : 0;
   const auto made = [&](const char* name, const Shape& shape, const auto& values) {
+    const DType type = dtype_of<typename std::decay_t<decltype(values())>::value_type>();
+    if (device == kMeta) return Tensor::empty(shape, type, device);  // a plan reads no values
     return table(name, [&] { return Tensor::from(values(), shape, device); });
   };
   const Shape by_key{rows_, t.before + length_}, by_cell{rows_, length_}, by_chunk{rows_, own_};

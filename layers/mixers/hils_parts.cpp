@@ -78,7 +78,7 @@ std::vector<int32_t> HilsParts::all_stored() const {
 }
 
 std::vector<int32_t> HilsParts::take_stored(std::vector<int32_t>& chosen) const {
-  if (in_.q.value().is_meta()) return all_stored();
+  if (in_.q.value().is_meta()) return all_stored();  // more than any choice needs
   const auto stored = static_cast<int32_t>(t_.stored), own = static_cast<int32_t>(t_.own);
   const size_t of_row = chosen.size() / static_cast<size_t>(t_.rows);
   std::vector<std::vector<int32_t>> found(static_cast<size_t>(t_.rows));
