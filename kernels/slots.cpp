@@ -7,6 +7,7 @@
 #include "kernels/axis.h"
 #include "kernels/block_attention.h"
 #include "kernels/choice.h"
+#include "kernels/chunk_attention.h"
 #include "kernels/convolution.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/delta.h"
@@ -160,6 +161,22 @@ double grouped_cross_attention_backward_flops(const GroupedCrossAttentionGradien
   return grouped_pairs(in) * 2 * static_cast<double>(by_key * in.q.dim(3) + by_value * in.values.dim(3));
 }
 
+// Returns the number of pairs of a query and a key of a chunk that it has chosen, times heads.
+double chunk_pairs(const ChunkAttentionInputs& in) {
+  const std::vector<int32_t> chosen = in.chosen.to_vector<int32_t>();
+  const auto read = std::count_if(chosen.begin(), chosen.end(), [](int32_t chunk) { return chunk >= 0; });
+  return static_cast<double>(read * in.keys.dim(3) * (in.q.dim(2) / in.keys.dim(1)));
+}
+
+double chunk_attention_flops(const Tensor&, const Tensor&, const ChunkAttentionInputs& in) {
+  return chunk_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.values.dim(4));
+}
+
+double chunk_attention_backward_flops(const ChunkAttentionGradients&, const Tensor&, const Tensor&,
+                                      const ChunkAttentionInputs& in) {
+  return chunk_pairs(in) * 2 * static_cast<double>(3 * in.q.dim(3) + 2 * in.values.dim(4));
+}
+
 double nearest_code_flops(const Tensor&, const Tensor&, const Tensor&, const Tensor& x, const Tensor& codebook) {
   return 2.0 * static_cast<double>(x.numel()) * static_cast<double>(codebook.dim(1));
 }
@@ -203,6 +220,8 @@ double delta_rule_backward_flops(const DeltaGradients&, const Tensor& dout, cons
   stored_attention_backward.count_flops(stored_attention_backward_flops);
   grouped_cross_attention.count_flops(grouped_cross_attention_flops);
   grouped_cross_attention_backward.count_flops(grouped_cross_attention_backward_flops);
+  chunk_attention.count_flops(chunk_attention_flops);
+  chunk_attention_backward.count_flops(chunk_attention_backward_flops);
   knn_search.count_flops(knn_search_flops);
   knn_attention.count_flops(knn_attention_flops);
   knn_attention_backward.count_flops(knn_attention_backward_flops);

@@ -1,5 +1,6 @@
 #include "kernels/choice.h"
 
+#include <array>
 #include <numeric>
 
 #include "kernels/cpu/common.h"
@@ -10,6 +11,8 @@ namespace quire::cpu {
 
 namespace {
 
+constexpr int64_t kFew = 32;
+
 // Returns true when the element at i comes before the one at j.
 template <typename W>
 bool comes_before(const W* x, int32_t i, int32_t j) {
@@ -18,6 +21,34 @@ bool comes_before(const W* x, int32_t i, int32_t j) {
   if (i_is_nan != j_is_nan) return i_is_nan;
   if (!i_is_nan && x[i] != x[j]) return x[i] > x[j];
   return i < j;
+}
+
+// Writes the K largest of `count` values x at `places`, in order, for small K: they are kept sorted while the others
+// pass by.
+template <typename W>
+void take_few(int32_t* to, int64_t k, const W* x, const int32_t* places, int64_t count) {
+  constexpr int64_t kTogether = 16;
+  std::array<int32_t, kFew> best;  // indices into x
+  const auto take = [&](int64_t n, int64_t kept) {
+    int64_t at = std::min(kept, k - 1);
+    for (; at > 0 && comes_before(x, static_cast<int32_t>(n), best[static_cast<size_t>(at - 1)]); --at) {
+      best[static_cast<size_t>(at)] = best[static_cast<size_t>(at - 1)];
+    }
+    best[static_cast<size_t>(at)] = static_cast<int32_t>(n);
+  };
+  for (int64_t n = 0; n < k; ++n) take(n, n);
+  int64_t n = k;
+  while (n < count) {
+    const W last = x[best[static_cast<size_t>(k - 1)]];
+    const int64_t end = std::min(n + kTogether, count);
+    int larger = 0;  // or not a number
+    for (int64_t i = n; i < end; ++i) larger += x[i] <= last ? 0 : 1;
+    for (int64_t i = n; i < end && larger > 0; ++i) {
+      if (comes_before(x, static_cast<int32_t>(i), best[static_cast<size_t>(k - 1)])) take(i, k);
+    }
+    n = end;
+  }
+  for (int64_t i = 0; i < k; ++i) to[i] = places[best[static_cast<size_t>(i)]];
 }
 
 void top_k(const Tensor& index, const Tensor& in, const Tensor& mask) {
@@ -32,22 +63,30 @@ void top_k(const Tensor& index, const Tensor& in, const Tensor& mask) {
   const int64_t mask_stride = mask.defined() ? mask.stride(-1) : 0;
   dispatch_stored("top_k", in.dtype(), [&](auto type) {
     using T = decltype(type);
+    using W = Wide<T>;
     for_rows(in.numel() / width, width, [&](int64_t begin, int64_t end) {
+      int32_t* const places = scratch<int32_t>(1, width);
+      W* const values = scratch<W>(2, width);
       for (int64_t row = begin; row < end; ++row) {
         int64_t at[2];
         walk.find(row * width, at);
-        const Wide<T>* const x = widened(in.data<T>() + at[0], width, 0);
-        int32_t* const places = scratch<int32_t>(1, width);
+        const W* const x = widened(in.data<T>() + at[0], width, 0);
+        const uint8_t* const kept = mask.defined() ? mask.data<uint8_t>() + at[1] : nullptr;
         int64_t count = 0;
         for (int64_t i = 0; i < width; ++i) {
-          if (mask.defined() && mask.data<uint8_t>()[at[1] + i * mask_stride] == 0) continue;
-          places[count++] = static_cast<int32_t>(i);
+          places[count] = static_cast<int32_t>(i);
+          values[count] = x[i];
+          count += kept == nullptr || kept[i * mask_stride] != 0 ? 1 : 0;
         }
         const int64_t found = std::min(k, count);
-        std::partial_sort(places, places + found, places + count,
-                          [x](int32_t i, int32_t j) { return comes_before(x, i, j); });
         int32_t* const to = index.data<int32_t>() + row * k;
-        std::copy_n(places, found, to);
+        if (found <= kFew) {
+          take_few(to, found, values, places, found == 0 ? 0 : count);
+        } else {
+          std::partial_sort(places, places + found, places + count,
+                            [x](int32_t i, int32_t j) { return comes_before(x, i, j); });
+          std::copy_n(places, found, to);
+        }
         std::fill(to + found, to + k, -1);
       }
     });

@@ -4,25 +4,36 @@
 
 #include "kernels/checks.h"
 #include "kernels/cpu/common.h"
+#include "kernels/strided.h"
 
 namespace quire::cpu {
 
 namespace {
 
-void copy_axis(char* out, const char* in, const Tensor& to, const Tensor& from, int axis, int64_t width) {
-  if (axis == to.rank()) {
-    std::memcpy(out, in, static_cast<size_t>(width));
-    return;
-  }
-  for (int64_t i = 0; i < to.dim(axis); ++i) {
-    copy_axis(out + i * to.stride(axis) * width, in + i * from.stride(axis) * width, to, from, axis + 1, width);
-  }
-}
-
 void copy(const Tensor& out, const Tensor& in) {
   check_copy(out, in);
-  copy_axis(static_cast<char*>(out.raw()), static_cast<const char*>(in.raw()), out, in, 0,
-            static_cast<int64_t>(size_of(in.dtype())));
+  const Strided<2> walk({&out, &in});
+  if (walk.count == 0) return;
+  const int last = walk.rank - 1;
+  const int64_t run = walk.rank == 0 ? 1 : walk.size[last];
+  const int64_t to_stride = walk.rank == 0 ? 1 : walk.stride[0][last];
+  const int64_t from_stride = walk.rank == 0 ? 1 : walk.stride[1][last];
+  dispatch_size(size_of(in.dtype()), [&](auto type) {
+    using T = decltype(type);
+    for_rows(walk.count / run, run, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        int64_t at[2];
+        walk.find(row * run, at);
+        T* const to = static_cast<T*>(out.raw()) + at[0];
+        const T* const from = static_cast<const T*>(in.raw()) + at[1];
+        if (to_stride == 1 && from_stride == 1) {
+          std::memcpy(to, from, static_cast<size_t>(run) * sizeof(T));
+        } else {
+          for (int64_t i = 0; i < run; ++i) to[i * to_stride] = from[i * from_stride];
+        }
+      }
+    });
+  });
 }
 
 void add(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {

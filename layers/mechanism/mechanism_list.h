@@ -9,6 +9,7 @@
   MECHANISM(vq_mixer)              /* mixers/vq_attention */              \
   MECHANISM(landmark_mixer)        /* mixers/landmark_mechanism */        \
   MECHANISM(moba_mixer)            /* mixers/moba_mechanism */            \
+  MECHANISM(hils_mixer)            /* mixers/hils_mechanism */            \
   MECHANISM(infini_mixer)          /* mixers/infini_mechanism */          \
   MECHANISM(delta_mixer)           /* mixers/delta_mechanism */           \
   MECHANISM(block_recurrent_mixer) /* mixers/block_recurrent_mechanism */ \

@@ -48,6 +48,7 @@ const Kind kKinds[] = {
     {"vq", {"model.attention={kind: vq}"}},
     {"landmark", {"model.position.kind=rope", "model.attention={kind: landmark}"}},
     {"moba", {"model.position.kind=rope", "model.attention={kind: moba}"}},
+    {"hils", {"model.position.kind=rope", "model.attention={kind: hils}"}},
     {"infini", {"model.position.kind=none", "model.attention={kind: infini}"}},
     {"delta", {"model.position.kind=none", "model.attention={kind: delta}"}},
     {"block_recurrent", {"model.position.kind=t5", "model.attention={kind: block_recurrent}"}},

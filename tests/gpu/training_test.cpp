@@ -172,6 +172,8 @@ TEST_F(CudaTraining, MechanismsTrainAsOnTheCpu) {
       {"model.position.kind=rope", "data.subsequence=27",
        "model.attention={kind: landmark, landmark: {block: 8, top_k: 2, carry: {length: 20, in_training: true}}}"},
       {"model.position.kind=rope", "model.attention={kind: moba, moba: {block: 8, top_k: 3, carry: {length: 20}}}"},
+      {"model.position.kind=rope", "data.subsequence=27",
+       "model.attention={kind: hils, hils: {chunk: 8, window: 10, top_k: 2, carry: {length: 20}}}"},
       {"model.position.kind=alibi", "data.subsequence=27",
        "model.attention={softmax: {carry: {kind: none, length: none}}}", "model.layers=3",
        "model.stack={kind: drt, drt: {chunk: 8, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}}}"},

@@ -21,6 +21,7 @@ std::vector<MechanismCase> cases() {
     return "model.attention={kind: landmark, landmark: {" + options + "}}";
   };
   const auto moba = [](const std::string& options) { return "model.attention={kind: moba, moba: {" + options + "}}"; };
+  const auto hils = [](const std::string& options) { return "model.attention={kind: hils, hils: {" + options + "}}"; };
   const auto infini = [](const std::string& options) {
     return "model.attention={kind: infini, infini: {" + options + "}}";
   };
@@ -188,6 +189,23 @@ std::vector<MechanismCase> cases() {
       {"moba_alone_near", {position + "none", moba("block: 2, top_k: 2, max_distance: 1, carry: {length: 0}")}},
       {.name = "moba_sees_less",
        .settings = {position + "rope", moba("block: 2, top_k: 3, max_distance: 2, carry: {length: 9}")}},
+      {"hils", {position + "rope", hils("chunk: 3, window: 4, top_k: 2, carry: {length: 20}")}},
+      {"hils_forgets",
+       {position + "none", "model.key_heads=1", "model.recompute=blocks",
+        hils("chunk: 3, window: 2, top_k: 3, summary: mean, landmark_query: shared, norm: all, carry: {length: 2, "
+             "place: host}")}},
+      {"hils_in_a_file",
+       {position + "rope", "model.key_heads=1",
+        hils(
+            "chunk: 3, window: 2, top_k: 1, score_query: full, softmax_one: false, rope_length: 12, carry: {length: 9, "
+            "place: file, dtype: bf16}")}},
+      {"hils_exact",
+       {position + "rope", hils("chunk: 4, window: 3, top_k: 2, carry: {length: 9}"),
+        "model.layer_overrides=[{layers: [1], attention: {hils: {summary: exact}}}]"}},
+      {"hils_beside_windows",
+       {position + "rope", "model.recompute=attention",
+        hils("chunk: 3, window: 5, top_k: 2, summary: landmark, score_query: none, carry: {length: 9}"),
+        "model.layer_overrides=[{layers: [0], attention: {hils: {window_only: true}}}]"}},
       {"infini", {position + "rope", infini("block: 3")}},
       {"infini_delta",
        {position + "xl", "model.key_heads=1", "model.recompute=blocks",

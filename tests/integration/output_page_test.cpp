@@ -83,9 +83,10 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
   const std::string recurrent =
       "{layers: [0], position: {kind: rope}, attention: {kind: infini, infini: {block: 6}}}, {layers: [1], position: "
       "{kind: none}, attention: {kind: delta}}, {layers: [2], position: {kind: t5}, attention: {kind: "
-      "block_recurrent, block_recurrent: {window: 6, states: 4}}}";
+      "block_recurrent, block_recurrent: {window: 6, states: 4}}}, {layers: [3], position: {kind: rope}, attention: "
+      "{kind: hils, hils: {chunk: 4, window: 4}}}";
   ASSERT_EQ(
-      tiny.train("recurrent", {"schedule.steps=2", "model.layers=3", "model.layer_overrides=[" + recurrent + "]"}).code,
+      tiny.train("recurrent", {"schedule.steps=2", "model.layers=4", "model.layer_overrides=[" + recurrent + "]"}).code,
       0);
 
   // Fields that a single rank does not have.

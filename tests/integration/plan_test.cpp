@@ -113,7 +113,7 @@ TEST(Plan, NeedsNoMemoryForTheTokensOfABatch) {
 
 // The plan of a long row follows from those of shorter ones, for every shipped kind of model.
 TEST(Plan, NeedsNoMemoryForTheTokensOfARow) {
-  for (const char* name : {"window", "memorizing", "vq", "landmark", "moba", "drt"}) {
+  for (const char* name : {"window", "memorizing", "vq", "landmark", "moba", "hils", "drt"}) {
     const auto plan = [&](int64_t length) {
       const ProgramResult result = run_quire({"plan", fmt::format("{}/configs/{}-small.yaml", QUIRE_SOURCE_DIR, name),
                                               "--json", "data.corpus=none.h5", "data.vocabulary=258", "data.rows=1",

@@ -85,6 +85,7 @@ void add_vq_codebook_cases(std::vector<OpCase>& cases);
 void add_feed_forward_cases(std::vector<OpCase>& cases);
 void add_stored_cases(std::vector<OpCase>& cases);
 void add_stored_block_cases(std::vector<OpCase>& cases);
+void add_chunk_cases(std::vector<OpCase>& cases);
 void add_delta_rule_cases(std::vector<OpCase>& cases);
 void add_exact_gelu_cases(std::vector<OpCase>& cases);
 

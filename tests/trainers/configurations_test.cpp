@@ -67,6 +67,8 @@ TEST(PaperConfigurations, HaveThePublishedSizes) {
   EXPECT_NEAR(millions("papers/transformer-vq-enwik8.yaml", 258), 184.5, 0.5);
   EXPECT_NEAR(millions("papers/transformer-vq-pg19.yaml", 32002), 1311, 1);
   EXPECT_NEAR(millions("papers/memorizing-transformer.yaml", 32002), 184, 1);
+  // Published as 345 million with the 100278 ids of its tokenizer.
+  EXPECT_NEAR(millions("papers/hils-345m.yaml", 100278), 344, 1);
   EXPECT_NEAR(millions("papers/drt-baseline-window-alibi.yaml", 50265), 124, 1);
 }
 

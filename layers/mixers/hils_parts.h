@@ -1,0 +1,66 @@
+// The parts of hils_mix, which share what a pass of a layer is given.
+#pragma once
+
+#include "layers/mixers/hils_pass.h"
+
+namespace quire {
+
+// Keys and values of chunks, by key head: [R, Hk, C, S - 1, ..].
+struct HilsLines {
+  Variable keys, values;
+};
+
+class HilsParts {
+ public:
+  HilsParts(Tape& tape, const HilsConfig& config, const HilsShape& shape, const HilsTables& tables, const HilsInput& in)
+      : tape_(tape), config_(config), s_(shape), t_(tables), in_(in), count_(tables.stored + tables.own) {}
+
+  // Reads the window of keys and values [R, before + T, Hk, ..].
+  void read_window(HilsMix& mix, const Variable& keys, const Variable& values) const;
+  // Keys or values of the pass behind those that are carried.
+  Variable behind(const Tensor& before, const Variable& x) const;
+  // Returns the regular lines of own chunks, [R, Hk, G, S - 1, ..], of lines [R, before + T, Hk, ..].
+  Variable own_lines(const Variable& lines) const;
+  // keys [R, before + T, Hk, D]; regular [R, Hk, G, S - 1, D].
+  HilsSummaries summaries(const Variable& keys, const Variable& regular) const;
+  // Scores of the N stored and the G own chunks, [R, H, T, N + G]; keys [R, Hk, N + G, S - 1, D].
+  Variable summary_scores(const HilsSummaries& own) const;
+  Variable exact_scores(const Variable& keys) const;
+  // Chooses for each key head: i32 [R, Hk, T, K], in ascending order.
+  Tensor best(const Tensor& scores, const Tensor& window_sum) const;
+  // Returns the chosen places on the host.
+  std::vector<int32_t> on_host(const Tensor& chosen) const;
+  // Returns the stored chunks among the chosen ones, each once, as many places for every row: R n, -1 for none. Makes
+  // chosen places numbers of chunks: of the G own ones, and behind them of these n.
+  std::vector<int32_t> take_stored(std::vector<int32_t>& chosen) const;
+  std::vector<int32_t> all_stored() const;
+  // Keys and values of stored chunks by key head, of places [R, n]; undefined without any.
+  HilsLines stored_lines(const std::vector<int32_t>& places) const;
+  // Gathers the scores of chosen places and weighs them, the window and nothing.
+  void weigh(HilsMix& mix, const Variable& scores) const;
+  // Returns what the window gives, weighted.
+  Variable of_window(const HilsMix& mix) const;
+
+ private:
+  Variable wide(const Variable& x) const;
+  Variable heads_first(const Variable& x) const { return permute(tape_, x, {0, 2, 1, 3}); }
+  // x [R, G, H, D] -> [R, Hk, G, H / Hk, D], and x [R, Hk, G, H / Hk, n] -> [R, G, H, n].
+  Variable by_key_head(const Variable& x) const;
+  Variable by_chunk(const Variable& x) const;
+  // The regular ones of x [R, C, S, Hk, ..], by key head: [R, Hk, C, S - 1, ..].
+  Variable regular_by_head(const Variable& x) const;
+  Variable landmark_keys(const Variable& keys) const;  // [R, G, Hk, D]
+  // x [R, G, Hk, D] for all heads: [R, G, H, D].
+  Variable repeated(const Variable& x) const;
+  Variable landmark_queries() const;  // [R, G, H, D]
+  Tensor for_all_heads(const Tensor& index) const;
+
+  Tape& tape_;
+  const HilsConfig& config_;
+  const HilsShape& s_;
+  const HilsTables& t_;
+  const HilsInput& in_;
+  int64_t count_;
+};
+
+}  // namespace quire
