@@ -98,9 +98,9 @@ inline constexpr int64_t kMaxChosenBlocks = 256;  // for one query
 
 // Places the chosen blocks. A row has length[r] blocks in a ring of C slots, whose next write goes to head[r]. Of the
 // candidates that `index` lists, number first[r] is the oldest one in the ring; numbers from `stored` on are blocks of
-// the subsequence itself.
+// the subsequence itself. The age of a stored block counts blocks back from the newest, 1.
 struct BlockPlacing {
-  Tensor index;   // i32 [R, T, H, K], -1: none
+  Tensor index;   // i32 [R, .., K], -1: none
   Tensor head;    // i32 [R]
   Tensor length;  // i32 [R]
   Tensor first;   // i32 [R]
@@ -110,14 +110,20 @@ struct BlockPlacing {
   // many were read. Of n chosen blocks, sorted by age, block i stands at place i or, when it is among the n newest of
   // the row, at the i-th of the last n places. Undefined: blocks stand where they were read.
   Tensor places;
+  // Lists that rows carry (Hu et al. 2025, "DRT"), index [R, N, K]: the outputs have one list more, [R, 1 + N, K], the
+  // first one of the blocks of the ages i32 [R, K], 0: none. No list is sorted.
+  Tensor age;
+  Tensor count;  // i32 [R], with ages: blocks by which the subsequence makes the document longer
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor : {&index, &head, &length, &first, &places}) f(*tensor);
+    for (const Tensor* tensor : {&index, &head, &length, &first, &places, &age, &count}) f(*tensor);
   }
 };
-// All outputs are i32 [R, T, H, K]. slot and rotation, for StoredAttentionInputs: stored blocks by age, oldest first,
-// then -1; the slots of row r begin at r C. own: for blocks of the subsequence their number, counted from 0, else -1.
+// All outputs are i32 of the shape of index. slot and rotation, for StoredAttentionInputs: stored blocks by age, oldest
+// first, then -1; the slots of row r begin at r C. own: for blocks of the subsequence their number, counted from 0,
+// else -1. With ages: slot, or -1; own: the numbers of row r begin at r N; rotation: the age of each block at the end
+// of the subsequence, 0: none.
 QUIRE_OP(place_blocks, const Tensor& slot, const Tensor& rotation, const Tensor& own, const BlockPlacing& in);
 
 }  // namespace quire::ops

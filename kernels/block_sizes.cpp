@@ -107,12 +107,19 @@ void check_stored_attention_backward(const StoredSizes& s, const Tensor& dq, con
 }
 
 void check_place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own, const ops::BlockPlacing& in) {
-  const Shape& shape = in.index.shape();
-  QUIRE_CHECK(shape.rank() == 4 && shape[3] <= ops::kMaxChosenBlocks, "place_blocks: index is {}", shape.to_string());
-  for (const Tensor* tensor : {&slot, &rotation, &own, &in.index}) require_blocks("index", *tensor, shape, DType::i32);
-  for (const Tensor* tensor : {&in.head, &in.length, &in.first, &in.places}) {
-    require_blocks("row", *tensor, {shape[0]}, DType::i32);
+  const Shape& index = in.index.shape();
+  const int64_t top_k = index[-1];
+  QUIRE_CHECK(index.rank() == (in.age.defined() ? 3 : 4) && top_k <= ops::kMaxChosenBlocks, "place_blocks: index is {}",
+              index.to_string());
+  Shape shape = index;
+  if (in.age.defined()) ++shape[1];
+  require_blocks("index", in.index, index, DType::i32);
+  for (const Tensor* tensor : {&slot, &rotation, &own}) require_blocks("list", *tensor, shape, DType::i32);
+  require_blocks("age", in.age, {index[0], top_k}, DType::i32);
+  for (const Tensor* tensor : {&in.head, &in.length, &in.first, &in.places, &in.count}) {
+    require_blocks("row", *tensor, {index[0]}, DType::i32);
   }
+  QUIRE_CHECK(in.count.defined() == in.age.defined(), "place_blocks: ages and counts come together");
 }
 
 }  // namespace quire

@@ -17,7 +17,6 @@
 #include "kernels/knn.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
-#include "kernels/place_chunks.h"
 #include "kernels/pointwise.h"
 #include "kernels/position.h"
 #include "kernels/rotary.h"

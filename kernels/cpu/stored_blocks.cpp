@@ -228,46 +228,11 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
   });
 }
 
-void place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own, const ops::BlockPlacing& in) {
-  check_place_blocks(slot, rotation, own, in);
-  const int64_t top_k = in.index.dim(3);
-  const int64_t queries = top_k == 0 ? 0 : in.index.numel() / top_k;
-  for_rows(queries, top_k, [&](int64_t begin, int64_t end) {
-    for (int64_t query = begin; query < end; ++query) {
-      const int64_t row = query / (in.index.dim(1) * in.index.dim(2));
-      const int32_t* const from = in.index.data<int32_t>() + query * top_k;
-      const int64_t carried = in.length.data<int32_t>()[row];
-      const int64_t first = in.first.data<int32_t>()[row];
-      std::array<int32_t, ops::kMaxChosenBlocks> ages;
-      int64_t count = 0;
-      for (int64_t n = 0; n < top_k; ++n) {
-        own.data<int32_t>()[query * top_k + n] = from[n] >= in.stored ? static_cast<int32_t>(from[n] - in.stored) : -1;
-        if (from[n] < first || from[n] >= in.stored) continue;
-        ages[static_cast<size_t>(count++)] = static_cast<int32_t>(from[n] - first);
-      }
-      std::sort(ages.begin(), ages.begin() + count);
-      for (int64_t n = 0; n < top_k; ++n) {
-        int64_t place = -1;
-        int64_t back = -1;
-        if (n < count) {
-          const int64_t age = ages[static_cast<size_t>(n)];
-          place = row * in.slots + (in.head.data<int32_t>()[row] - carried + age + 2 * in.slots) % in.slots;
-          back = carried - age;
-          if (in.places.defined()) back = back <= count ? count - n : in.places.data<int32_t>()[row] - n;
-        }
-        slot.data<int32_t>()[query * top_k + n] = static_cast<int32_t>(place);
-        rotation.data<int32_t>()[query * top_k + n] = static_cast<int32_t>(back);
-      }
-    }
-  });
-}
-
 }  // namespace
 
 void bind_stored_blocks() {
   ops::stored_attention.bind(DeviceKind::cpu, stored_attention);
   ops::stored_attention_backward.bind(DeviceKind::cpu, stored_attention_backward);
-  ops::place_blocks.bind(DeviceKind::cpu, place_blocks);
 }
 
 }  // namespace quire::cpu

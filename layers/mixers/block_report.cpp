@@ -6,6 +6,7 @@
 #include <set>
 
 #include "autograd/functions/blocks.h"
+#include "kernels/elementwise.h"
 #include "layers/pass/host_values.h"
 
 namespace quire {
@@ -15,8 +16,7 @@ namespace {
 // Holds the places of a pass on the host.
 class Places {
  public:
-  Places(const Forward& f, int64_t period, const BlockStore* store, const CarriedBlocks& carried,
-         const KeyBlocks& blocks)
+  Places(const Forward& f, int64_t period, const BlockLog* store, const CarriedBlocks& carried, const KeyBlocks& blocks)
       : period_(period),
         carried_(carried),
         first_(blocks.first_on_host.to_vector<int32_t>()),
@@ -72,6 +72,12 @@ void add_telemetry(const Forward& f, const std::string& name, const CarriedBlock
 
 }  // namespace
 
+Tensor one_of(const Tensor& chosen, int64_t n) {
+  const Tensor one = Tensor::empty({chosen.dim(0), chosen.dim(1), chosen.dim(2), 1}, DType::i32, chosen.device());
+  ops::copy(one, chosen.slice(3, n, n + 1));
+  return one;
+}
+
 std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings, const Tensor& slot) {
   Tape tape(false);
   std::vector<BlockRead> reads;
@@ -84,7 +90,7 @@ std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionI
   return reads;
 }
 
-void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
+void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockLog* store,
                    const CarriedBlocks& carried, const KeyBlocks& blocks, const std::vector<BlockRead>& reads,
                    const GateSum& whole) {
   if (!f.wants_telemetry() && !f.wants_retrievals()) return;

@@ -5,6 +5,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
 #include "kernels/knn.h"
+#include "layers/carried/choose_blocks.h"
 #include "layers/mixers/landmark_heads.h"
 #include "layers/pass/visibility.h"
 
@@ -82,7 +83,7 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const CarriedBlock
   const bool stingy = config_.positions == BlockPositions::stingy;
   const std::vector<int64_t> before = blocks_before(carried);
   // Landmarks are rotated as seen from the current block.
-  Tensor landmarks = store_->summaries(f.state, carried);
+  Tensor landmarks = store_->summaries(f.state, carried, 0, carried.max_length);
   if (rotation_.is_on()) {
     std::vector<int64_t> numbers{stingy ? 1 : 0};
     numbers.insert(numbers.end(), carried.length.begin(), carried.length.end());

@@ -26,14 +26,12 @@ LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, c
     context_miss_ = scope.param("context_miss", {shape.key_heads, shape.size}, context_miss);
   }
   if (config.carry.in_training) {
-    store_.emplace(scope, BlockStoreOptions{.period = config.period(),
-                                            .capacity = config.carry.length,
-                                            .key_heads = shape.key_heads,
-                                            .size = shape.size,
-                                            .value_size = shape.value_size,
-                                            .place = config.carry.place,
-                                            .dtype = stored_type(config.carry.dtype),
-                                            .landmarks = true});
+    BlockLogOptions log =
+        log_of_tokens(config.period(), config.carry.length, shape.key_heads, shape.size, shape.value_size);
+    log.place = config.carry.place;
+    log.dtype = stored_type(config.carry.dtype);
+    log.landmarks = true;
+    store_.emplace(scope, log);
   }
 }
 
@@ -48,9 +46,9 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
   }
   const KeyBlocks blocks = key_blocks(f, cut, carried.tail);
   const Variable q = rotation_.by_positions(tape, queries, blocks.query_position, blocks.positions);
-  Variable k = rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions);
-  Variable v = values;
-  if (store_) std::tie(k, v) = store_->behind_tails(tape, f.state, carried, k, v);
+  std::vector<Variable> all{rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions), values};
+  if (store_) all = store_->behind_tails(tape, f.state, carried, std::move(all));
+  const Variable &k = all[0], &v = all[1];
 
   ops::BlockAttentionInputs settings;
   settings.block = blocks.block;
@@ -92,7 +90,7 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
     Tape unrecorded(false);
     const Variable by_place =
         rotation_.by_positions(unrecorded, Variable::constant(keys.value()), blocks.place, cut_.period);
-    store_->write(f, carried, by_place.value(), values.value());
+    store_->append_tokens(f, carried, by_place.value(), values.value());
   }
   return mixed;
 }

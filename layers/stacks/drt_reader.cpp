@@ -4,7 +4,7 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/grouped_cross_attention.h"
-#include "layers/pass/fetched_entries.h"
+#include "layers/carried/fetched_entries.h"
 
 namespace quire {
 

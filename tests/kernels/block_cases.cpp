@@ -197,11 +197,12 @@ void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
   std::vector<Tensor> inputs{Tensor::from(index, {kRows, kQueries, kHeads, f.chosen}),
                              random.integers({kRows}, 0, f.slots), Tensor::from(length, {kRows}),
                              Tensor::from(first, {kRows}), f.stingy ? Tensor::from(places, {kRows}) : Tensor()};
-  OpCase made{"place_blocks", f.name, inputs, [f](const Tensors& in) {
-                const Tensors out{like(in[0]), like(in[0]), like(in[0])};
-                ops::place_blocks(out[0], out[1], out[2], {in[0], in[1], in[2], in[3], f.slots, f.stored, in[4]});
-                return Tensors{shown(out[0]), shown(out[1]), shown(out[2])};
-              }};
+  OpCase made{
+      "place_blocks", f.name, inputs, [f](const Tensors& in) {
+        const Tensors out{like(in[0]), like(in[0]), like(in[0])};
+        ops::place_blocks(out[0], out[1], out[2], {in[0], in[1], in[2], in[3], f.slots, f.stored, in[4], {}, {}});
+        return Tensors{shown(out[0]), shown(out[1]), shown(out[2])};
+      }};
   made.reference = [f](const Tensors& in) {
     const Tensors out{like(in[0]), like(in[0]), like(in[0])};
     for (int64_t query = 0; query < kRows * kQueries * kHeads; ++query) {

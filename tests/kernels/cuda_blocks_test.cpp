@@ -152,6 +152,8 @@ TEST_P(CudaBlocks, SlotsOfARowAreItsOwnWhateverHeadsAre) {
                              wild_integers(random, {3}),
                              kSlots,
                              40,
+                             Tensor(),
+                             Tensor(),
                              Tensor()};
   const Tensor slot = Tensor::empty_like(in.index);
   ops::place_blocks(slot, Tensor::empty_like(slot), Tensor::empty_like(slot), in);

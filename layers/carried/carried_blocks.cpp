@@ -1,4 +1,4 @@
-#include "layers/pass/carried_blocks.h"
+#include "layers/carried/carried_blocks.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,9 +1,9 @@
-#include "layers/pass/fetched_entries.h"
+#include "layers/carried/fetched_entries.h"
 
 #include <algorithm>
 
 #include "kernels/planned_scratch.h"
-#include "layers/pass/carried_blocks.h"
+#include "layers/carried/carried_blocks.h"
 
 namespace quire {
 
