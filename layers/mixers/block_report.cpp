@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 
-#include "autograd/functions/blocks.h"
 #include "kernels/elementwise.h"
 #include "layers/pass/host_values.h"
 
@@ -78,14 +77,12 @@ Tensor one_of(const Tensor& chosen, int64_t n) {
   return one;
 }
 
-std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings, const Tensor& slot) {
-  Tape tape(false);
+std::vector<BlockRead> stored_reads(const Tensor& mass, const Tensor& slot) {
   std::vector<BlockRead> reads;
-  for (int64_t n = 0; n < settings.slot.dim(3); ++n) {
-    ops::StoredAttentionInputs one = settings;
-    one.slot = one_of(settings.slot, n);
-    one.rotation = one_of(settings.rotation, n);
-    reads.push_back({stored_attention(tape, Variable::constant(q), one).lse.value(), one_of(slot, n), {}});
+  for (int64_t n = 0; n < slot.dim(3); ++n) {
+    const Tensor of_one = Tensor::empty({mass.dim(0), mass.dim(1), mass.dim(2)}, mass.dtype(), mass.device());
+    ops::copy(of_one, mass.select(3, n));
+    reads.push_back({of_one, one_of(slot, n), {}});
   }
   return reads;
 }

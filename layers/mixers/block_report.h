@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/block_attention.h"
 #include "layers/carried/block_log.h"
 #include "layers/mixers/key_blocks.h"
 
@@ -26,8 +25,9 @@ struct GateSum {
 
 // The n-th of what queries have chosen, of i32 [R, T, H, K]: i32 [R, T, H, 1].
 Tensor one_of(const Tensor& chosen, int64_t n);
-// Returns what queries read of each stored block that they have chosen. `slot` is that of these blocks in the store.
-std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings, const Tensor& slot);
+// Returns what queries read of each stored block that they have chosen: mass [R, H, T, K] of listed_attention, and slot
+// i32 [R, T, H, K] in the store.
+std::vector<BlockRead> stored_reads(const Tensor& mass, const Tensor& slot);
 
 // Reports what was read, and as telemetry: NAME.stored, the mean number of blocks that a row stores;
 // NAME.different, the mean number of stored blocks that some query of a row reads; NAME.back.N, the share of what is

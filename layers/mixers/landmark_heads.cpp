@@ -98,10 +98,10 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
 BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carried, const Variable& q,
                                      const Chosen& chosen, std::vector<BlockRead>& reads) const {
   await_fetched(f.state.device());
-  ops::StoredAttentionInputs settings;
+  ops::ListedAttentionInputs settings;
   settings.keys = chosen.blocks.logs[0];
   settings.values = chosen.blocks.logs[1];
-  settings.slot = chosen.blocks.slot;
+  settings.blocks = chosen.blocks.slot;
   settings.rotation = chosen.rotation;
   settings.scale = scale_;
   settings.landmarks = true;
@@ -110,8 +110,10 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carr
     settings.table = rotation_.rotation_table(farthest, q.value());
     settings.interleaved = rotation_.interleaved();
   }
-  const BlockAttention read = stored_attention(f.tape, q, settings);
-  if (f.wants_telemetry() || f.wants_retrievals()) reads = stored_reads(q.value(), settings, chosen.slot);
+  const bool observed = f.wants_telemetry() || f.wants_retrievals();
+  Tensor mass;
+  const BlockAttention read = listed_attention(f.tape, q, settings, observed ? &mass : nullptr);
+  if (observed) reads = stored_reads(mass, chosen.slot);
   store_->forget_pages(f.state);
   return read;
 }

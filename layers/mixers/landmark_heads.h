@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "autograd/functions/blocks.h"
+#include "autograd/functions/listed_attention.h"
 #include "layers/carried/block_log.h"
 #include "layers/mixers/block_report.h"
 #include "layers/mixers/head_projections.h"

@@ -58,17 +58,18 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
   std::vector<BlockRead> reads;
   Tape idle(false);
   if (carried.max_length > 0 && chosen.slot.dim(3) > 0) {
-    ops::StoredAttentionInputs stored;
+    ops::ListedAttentionInputs stored;
     await_fetched(f.state.device());
     stored.keys = chosen.blocks.logs[0];
     stored.values = chosen.blocks.logs[1];
-    stored.slot = chosen.blocks.slot;
+    stored.blocks = chosen.blocks.slot;
     stored.rotation = chosen.rotation;
     stored.scale = scale_;
     stored.interleaved = rotation_.interleaved();
     if (rotation_.is_on()) stored.table = rotation_.rotation_table(carried.max_length, q.value());
-    mixed = join(tape, mixed, stored_attention(tape, q, stored));
-    if (observed) reads = stored_reads(q.value(), stored, chosen.slot);
+    Tensor mass;
+    mixed = join(tape, mixed, listed_attention(tape, q, stored, observed ? &mass : nullptr));
+    if (observed) reads = stored_reads(mass, chosen.slot);
     store_->forget_pages(f.state);
   }
   if (observed) {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "autograd/functions/blocks.h"
+#include "autograd/functions/listed_attention.h"
 #include "layers/carried/block_log.h"
 #include "layers/carried/choose_blocks.h"
 #include "layers/mixers/block_report.h"

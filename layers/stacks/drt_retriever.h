@@ -52,7 +52,7 @@ class ChunkRetriever {
   int64_t group_;
   double scale_;
   ChunkChoice choice_;
-  // What rows carry: the list that the pass begins with, ages i32 [R, K] (BlockPlacing) and weights wide [R, K].
+  // Rows carry the list that the pass begins with: ages i32 [R, K] (BlockPlacing) and weights wide [R, K].
   RegisterId ages_, weights_;
   std::optional<Norm> norm_;
   std::optional<Linear> projection_;

@@ -391,7 +391,6 @@ void add_block_cases(std::vector<OpCase>& cases) {
        }) {
     add_form(cases, form);
   }
-  add_stored_cases(cases);
   add_join(cases);
   add_context_miss(cases);
   for (const PlacingForm& form : {PlacingForm{"read", 5, 5, 4, false},

@@ -65,7 +65,8 @@ void add_norm_function_cases(std::vector<OpCase>& cases);
 void add_lookup_function_cases(std::vector<OpCase>& cases);
 void add_attention_function_cases(std::vector<OpCase>& cases);
 void add_block_cases(std::vector<OpCase>& cases);
-void add_grouped_cross_attention_cases(std::vector<OpCase>& cases);
+void add_listed_cases(std::vector<OpCase>& cases);
+void add_listed_chunk_cases(std::vector<OpCase>& cases);
 void add_vq_function_cases(std::vector<OpCase>& cases);
 void add_elementwise_cases(std::vector<OpCase>& cases);
 void add_activation_cases(std::vector<OpCase>& cases);
@@ -83,8 +84,6 @@ void add_knn_gate_cases(std::vector<OpCase>& cases);
 void add_vq_attention_cases(std::vector<OpCase>& cases);
 void add_vq_codebook_cases(std::vector<OpCase>& cases);
 void add_feed_forward_cases(std::vector<OpCase>& cases);
-void add_stored_cases(std::vector<OpCase>& cases);
-void add_stored_block_cases(std::vector<OpCase>& cases);
 void add_delta_rule_cases(std::vector<OpCase>& cases);
 void add_exact_gelu_cases(std::vector<OpCase>& cases);
 

@@ -1,4 +1,4 @@
-// Tests of grouped cross-attention beyond the table of op cases: extreme logits, operands that are not read,
+// Tests of listed attention beyond the table of op cases: extreme logits, operands that are not read,
 // generation, and bad input. They run on the CPU and, with CUDA's kernels on the host (cuda/), on that device.
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/thread_pool.h"
-#include "kernels/grouped_cross_attention.h"
+#include "kernels/listed_attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/test_device.h"
@@ -33,11 +33,11 @@ std::vector<float> floats_of(const Tensor& tensor) {
 
 struct Results {
   Tensor out, lse;
-  ops::GroupedCrossAttentionGradients d;
+  ops::ListedAttentionGradients d;
 };
 
 // In f32, and in bf16 on devices that have it: there on tensor cores.
-class GroupedCrossAttention : public ::testing::TestWithParam<DType> {
+class ListedAttention : public ::testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
     if (GetParam() == DType::bf16 && test_device() == kCpu) GTEST_SKIP() << "bf16 is for the CUDA device";
@@ -48,14 +48,15 @@ class GroupedCrossAttention : public ::testing::TestWithParam<DType> {
   }
 
   // Chunk 4 is in no list. Each row begins within its first list.
-  static ops::GroupedCrossAttentionInputs inputs() {
+  static ops::ListedAttentionInputs inputs() {
     RandomTensors random(11);
-    ops::GroupedCrossAttentionInputs in;
+    ops::ListedAttentionInputs in;
     in.q = normal(random, {kRows, kQueries, kHeads, kSize});
     in.keys = normal(random, {kChunks, kLength, 1, kSize});
     in.values = normal(random, {kChunks, kLength, 1, kSize});
     in.weight = placed(random.normal({kRows, kLists, kChosen}, 1, 0, DType::f32));
-    in.chosen = placed(Tensor::from(std::vector<int32_t>{0, 1, -1, 2, 3, 0, 2, 3, 1, -1, 3, 1}, in.weight.shape()));
+    in.blocks =
+        placed(Tensor::from(std::vector<int32_t>{0, 1, -1, 2, 3, 0, 2, 3, 1, -1, 3, 1}, {kRows, kLists, 1, kChosen}));
     std::vector<int32_t> list;
     for (int32_t t = 0; t < kQueries; ++t) list.push_back(t < 2 ? -1 : (t - 2) / 3);
     for (int32_t t = 0; t < kQueries; ++t) list.push_back(t / 4);
@@ -63,15 +64,15 @@ class GroupedCrossAttention : public ::testing::TestWithParam<DType> {
     return in;
   }
 
-  static Results run(const ops::GroupedCrossAttentionInputs& in, std::array<bool, 4> asked = {true, true, true, true}) {
+  static Results run(const ops::ListedAttentionInputs& in, std::array<bool, 4> asked = {true, true, true, true}) {
     const auto like = [&](size_t n, const Tensor& tensor) { return asked[n] ? Tensor::empty_like(tensor) : Tensor(); };
     Results to{Tensor::empty_like(in.q),
                Tensor::empty({in.q.dim(0), kHeads, in.q.dim(1), kChosen}, DType::f32, test_device()),
                {like(0, in.q), like(1, in.keys), like(2, in.values), like(3, in.weight)}};
-    ops::grouped_cross_attention(to.out, to.lse, in);
+    ops::listed_attention(to.out, to.lse, {}, in);
     RandomTensors random(5);
     const Tensor dout = normal(random, in.q.shape());
-    ops::grouped_cross_attention_backward(to.d, dout, to.lse, in);
+    ops::listed_attention_backward(to.d, dout, {}, {}, to.lse, in);
     return to;
   }
 };
@@ -81,8 +82,8 @@ bool all_finite(const Tensor& tensor) {
   return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
 }
 
-TEST_P(GroupedCrossAttention, VeryLowLogitsGetNothingBesideOne) {
-  ops::GroupedCrossAttentionInputs in = inputs();
+TEST_P(ListedAttention, VeryLowLogitsGetNothingBesideOne) {
+  ops::ListedAttentionInputs in = inputs();
   fill(in.q, 100);
   fill(in.keys, -100);
   in.softmax_one = true;
@@ -96,8 +97,8 @@ TEST_P(GroupedCrossAttention, VeryLowLogitsGetNothingBesideOne) {
   EXPECT_GT(relative_error(plain.out, low.out), 1.0);  // a plain softmax divides by what there is
 }
 
-TEST_P(GroupedCrossAttention, VeryHighLogitsLeaveNothingToOne) {
-  ops::GroupedCrossAttentionInputs in = inputs();
+TEST_P(ListedAttention, VeryHighLogitsLeaveNothingToOne) {
+  ops::ListedAttentionInputs in = inputs();
   fill(in.q, 100);
   std::vector<float> keys(static_cast<size_t>(in.keys.numel()), -100);
   for (int64_t chunk = 0; chunk < kChunks; ++chunk) {
@@ -114,8 +115,8 @@ TEST_P(GroupedCrossAttention, VeryHighLogitsLeaveNothingToOne) {
   EXPECT_FLOAT_EQ(static_cast<float>(values_of(one.lse)[2 * kChosen + 1]), kSize * 100 * 100);  // query 2 reads chunk 1
 }
 
-TEST_P(GroupedCrossAttention, KeysAtMinusInfinityGetNothing) {
-  ops::GroupedCrossAttentionInputs in = inputs();
+TEST_P(ListedAttention, KeysAtMinusInfinityGetNothing) {
+  ops::ListedAttentionInputs in = inputs();
   fill(in.q, 1);
   const float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> keys(static_cast<size_t>(in.keys.numel()), 0);
@@ -130,8 +131,8 @@ TEST_P(GroupedCrossAttention, KeysAtMinusInfinityGetNothing) {
   EXPECT_EQ(values_of(results.lse)[2 * kChosen + 1], -infinity);
 }
 
-TEST_P(GroupedCrossAttention, NanReachesQueriesThatReadIt) {
-  ops::GroupedCrossAttentionInputs in = inputs();
+TEST_P(ListedAttention, NanReachesQueriesThatReadIt) {
+  ops::ListedAttentionInputs in = inputs();
   for (const bool one : {false, true}) {
     in.softmax_one = one;
     std::vector<float> keys = floats_of(in.keys);
@@ -148,8 +149,8 @@ TEST_P(GroupedCrossAttention, NanReachesQueriesThatReadIt) {
   }
 }
 
-TEST_P(GroupedCrossAttention, ChunksThatNobodyChoosesAreNotRead) {
-  ops::GroupedCrossAttentionInputs in = inputs();
+TEST_P(ListedAttention, ChunksThatNobodyChoosesAreNotRead) {
+  ops::ListedAttentionInputs in = inputs();
   const Results expected = run(in);
   for (const Tensor& tensor : {in.keys, in.values}) {
     std::vector<float> values = floats_of(tensor);
@@ -164,11 +165,11 @@ TEST_P(GroupedCrossAttention, ChunksThatNobodyChoosesAreNotRead) {
 }
 
 // Lists begin and end anywhere in a subsequence: its bits do not depend on where.
-TEST_P(GroupedCrossAttention, AQueryAloneGetsWhatItGetsAmongOthers) {
-  const ops::GroupedCrossAttentionInputs in = inputs();
+TEST_P(ListedAttention, AQueryAloneGetsWhatItGetsAmongOthers) {
+  const ops::ListedAttentionInputs in = inputs();
   const Tensor all = run(in).out;
   for (const int64_t t : {int64_t{0}, int64_t{5}, int64_t{8}}) {
-    ops::GroupedCrossAttentionInputs one = in;
+    ops::ListedAttentionInputs one = in;
     const auto at = [&](const Tensor& tensor, const Shape& shape) {
       const Tensor copy = Tensor::empty(shape, tensor.dtype(), tensor.device());
       copy.copy_from(tensor.slice(0, 1, 2).slice(1, t, t + 1).reshape(shape));
@@ -176,30 +177,30 @@ TEST_P(GroupedCrossAttention, AQueryAloneGetsWhatItGetsAmongOthers) {
     };
     one.q = at(in.q, {1, 1, kHeads, kSize});
     one.list = at(in.list, {1, 1});
-    one.chosen = in.chosen.slice(0, 1, 2);
+    one.blocks = in.blocks.slice(0, 1, 2);
     one.weight = in.weight.slice(0, 1, 2);
     EXPECT_TRUE(same_bits(run(one).out, at(all, {1, 1, kHeads, kSize}))) << t;
   }
 }
 
 // As many queries as a chunk with its landmark has, and sizes of a usual model.
-TEST_P(GroupedCrossAttention, TheLastOfAChunkGetsWhatItGetsAlone) {
+TEST_P(ListedAttention, TheLastOfAChunkGetsWhatItGetsAlone) {
   RandomTensors random(12);
   constexpr int64_t kMany = 65, kWidth = 64;
-  ops::GroupedCrossAttentionInputs in;
+  ops::ListedAttentionInputs in;
   in.q = normal(random, {1, kMany, 1, kWidth});
   in.keys = normal(random, {2, 64, 1, kWidth});
   in.values = normal(random, {2, 64, 1, kWidth});
   in.weight = placed(random.normal({1, 1, 2}, 1, 0, DType::f32));
-  in.chosen = placed(Tensor::from(std::vector<int32_t>{1, 0}, {1, 1, 2}));
+  in.blocks = placed(Tensor::from(std::vector<int32_t>{1, 0}, {1, 1, 1, 2}));
   in.scale = 0.125;
   const auto out_of = [&](int64_t first, int64_t last) {
-    ops::GroupedCrossAttentionInputs part = in;
+    ops::ListedAttentionInputs part = in;
     part.q = in.q.slice(1, first, last);
     part.list = Tensor::zeros({1, last - first}, DType::i32, test_device());
     const Tensor out = Tensor::empty_like(part.q);
     const Tensor lse = Tensor::empty({1, 1, last - first, 2}, DType::f32, test_device());
-    ops::grouped_cross_attention(out, lse, part);
+    ops::listed_attention(out, lse, {}, part);
     return out;
   };
   for (const bool one : {false, true}) {
@@ -212,8 +213,8 @@ TEST_P(GroupedCrossAttention, TheLastOfAChunkGetsWhatItGetsAlone) {
   }
 }
 
-TEST_P(GroupedCrossAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
-  const ops::GroupedCrossAttentionInputs in = inputs();
+TEST_P(ListedAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
+  const ops::ListedAttentionInputs in = inputs();
   const Results all = run(in);
   EXPECT_TRUE(same_bits(run(in, {true, false, false, false}).d.dq, all.d.dq));
   EXPECT_TRUE(same_bits(run(in, {false, true, false, false}).d.dkeys, all.d.dkeys));
@@ -222,51 +223,51 @@ TEST_P(GroupedCrossAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
 }
 
 // Rows that read the same chunk add to its gradients one after the other, on any number of threads.
-TEST_P(GroupedCrossAttention, RowsThatShareChunksAddInTheirOrder) {
+TEST_P(ListedAttention, RowsThatShareChunksAddInTheirOrder) {
   if (test_device() != kCpu || GetParam() != DType::f32) GTEST_SKIP() << "about threads of the CPU";
   constexpr int64_t kMany = 8, kWide = 64;
   RandomTensors random(3);
   const auto normal = [&](const Shape& shape) { return random.normal(shape, 1, 0, DType::f32); };
-  ops::GroupedCrossAttentionInputs in;
+  ops::ListedAttentionInputs in;
   in.q = normal({kMany, kWide, 1, kWide});
   in.keys = normal({2, kWide, 1, kWide});
   in.values = normal({2, kWide, 1, kWide});
   in.weight = normal({kMany, 1, 2});
-  in.chosen = Tensor::from(std::vector<int32_t>{0, 1, 1, 0, 0, -1, 1, -1, 0, 1, -1, 1, 1, 0, 0, 1}, in.weight.shape());
+  in.blocks = Tensor::from(std::vector<int32_t>{0, 1, 1, 0, 0, -1, 1, -1, 0, 1, -1, 1, 1, 0, 0, 1}, {kMany, 1, 1, 2});
   in.list = Tensor::zeros({kMany, kWide}, DType::i32);
   const Tensor out = Tensor::empty_like(in.q);
   const Tensor lse = Tensor::empty({kMany, 1, kWide, 2}, DType::f32);
-  ops::grouped_cross_attention(out, lse, in);
+  ops::listed_attention(out, lse, {}, in);
   const auto backward = [&](int threads) {
     ThreadPool pool(threads);
     const ThreadPool::Use use(pool);
-    const ops::GroupedCrossAttentionGradients d{
+    const ops::ListedAttentionGradients d{
         {}, Tensor::empty_like(in.keys), Tensor::empty_like(in.values), Tensor::empty_like(in.weight)};
-    ops::grouped_cross_attention_backward(d, out, lse, in);
+    ops::listed_attention_backward(d, out, {}, {}, lse, in);
     return d;
   };
-  const ops::GroupedCrossAttentionGradients expected = backward(1);
+  const ops::ListedAttentionGradients expected = backward(1);
   for (int repeat = 0; repeat < 60; ++repeat) {
-    const ops::GroupedCrossAttentionGradients got = backward(4);
+    const ops::ListedAttentionGradients got = backward(4);
     EXPECT_TRUE(same_bits(got.dkeys, expected.dkeys));
     EXPECT_TRUE(same_bits(got.dvalues, expected.dvalues));
     EXPECT_TRUE(same_bits(got.dweight, expected.dweight));
   }
 }
 
-TEST_P(GroupedCrossAttention, NumbersThatNameNothing) {
-  const ops::GroupedCrossAttentionInputs in = inputs();
-  ops::GroupedCrossAttentionInputs wild = in;
+TEST_P(ListedAttention, NumbersThatNameNothing) {
+  const ops::ListedAttentionInputs in = inputs();
+  ops::ListedAttentionInputs wild = in;
   constexpr int32_t kLarge = std::numeric_limits<int32_t>::max();
-  wild.chosen =
-      placed(Tensor::from(std::vector<int32_t>{0, 5, -7, kLarge, 3, 0, 2, 3, 1, 90, 3, 1}, in.weight.shape()));
-  ops::GroupedCrossAttentionInputs lists = in;
+  wild.blocks =
+      placed(Tensor::from(std::vector<int32_t>{0, 5, -7, kLarge, 3, 0, 2, 3, 1, 90, 3, 1}, in.blocks.shape()));
+  ops::ListedAttentionInputs lists = in;
   std::vector<int32_t> list = on_device(in.list, kCpu).to_vector<int32_t>();
   list[0] = kLists;
   lists.list = placed(Tensor::from(list, in.list.shape()));
   if (test_device() == kCpu) {
-    EXPECT_ERROR(run(wild), ErrorKind::internal, "grouped_cross_attention: chunk 5 of 5");
-    EXPECT_ERROR(run(lists), ErrorKind::internal, "grouped_cross_attention: list 3 of 3 in row 0");
+    EXPECT_ERROR(run(wild), ErrorKind::internal, "listed_attention: chunk 5 of 5");
+    EXPECT_ERROR(run(lists), ErrorKind::internal, "listed_attention: list 3 of 3 in row 0");
     list[0] = 2;
     list[1] = 1;
     lists.list = Tensor::from(list, in.list.shape());
@@ -274,8 +275,8 @@ TEST_P(GroupedCrossAttention, NumbersThatNameNothing) {
     return;
   }
   // The host does not check these numbers, which name nothing.
-  ops::GroupedCrossAttentionInputs tame = in;
-  tame.chosen = placed(Tensor::from(std::vector<int32_t>{0, -1, -1, -1, 3, 0, 2, 3, 1, -1, 3, 1}, in.weight.shape()));
+  ops::ListedAttentionInputs tame = in;
+  tame.blocks = placed(Tensor::from(std::vector<int32_t>{0, -1, -1, -1, 3, 0, 2, 3, 1, -1, 3, 1}, in.blocks.shape()));
   EXPECT_TRUE(same_bits(run(wild).d.dkeys, run(tame).d.dkeys));
   EXPECT_TRUE(same_bits(run(wild).d.dweight, run(tame).d.dweight));
   EXPECT_TRUE(same_bits(run(lists).d.dkeys, run(in).d.dkeys));
@@ -285,8 +286,8 @@ TEST_P(GroupedCrossAttention, NumbersThatNameNothing) {
   run(lists);
 }
 
-TEST_P(GroupedCrossAttention, WithoutQueriesOrChunksThereIsNothing) {
-  ops::GroupedCrossAttentionInputs in = inputs();
+TEST_P(ListedAttention, WithoutQueriesOrChunksThereIsNothing) {
+  ops::ListedAttentionInputs in = inputs();
   in.q = Tensor::zeros({kRows, 0, kHeads, kSize}, GetParam(), test_device());
   in.list = Tensor::zeros({kRows, 0}, DType::i32, test_device());
   const Results nobody = run(in);
@@ -296,21 +297,21 @@ TEST_P(GroupedCrossAttention, WithoutQueriesOrChunksThereIsNothing) {
   in = inputs();
   in.keys = Tensor::zeros({0, kLength, 1, kSize}, GetParam(), test_device());
   in.values = in.keys;
-  in.chosen = placed(Tensor::from(std::vector<int32_t>(kRows * kLists * kChosen, -1), in.chosen.shape()));
+  in.blocks = placed(Tensor::from(std::vector<int32_t>(kRows * kLists * kChosen, -1), in.blocks.shape()));
   const Results nothing = run(in);
   for (const Tensor& zero : {nothing.out, nothing.lse, nothing.d.dq, nothing.d.dweight}) {
     for (const double value : values_of(zero)) EXPECT_EQ(value, 0.0);
   }
 }
 
-TEST_P(GroupedCrossAttention, ShapesAndTypesThatDoNotFit) {
+TEST_P(ListedAttention, ShapesAndTypesThatDoNotFit) {
   if (GetParam() != DType::f32) GTEST_SKIP() << "its messages name f32";
   const auto zeros_of = [](const Shape& shape, DType dtype = DType::f32) { return zeros(shape, dtype); };
-  ops::GroupedCrossAttentionInputs in = inputs();
+  ops::ListedAttentionInputs in = inputs();
   in.keys = zeros_of({kChunks, kLength, 3, kSize});
   EXPECT_ERROR(run(in), ErrorKind::internal, "2 query heads are no multiple of 3 key heads");
   in.keys = zeros_of({kChunks, kLength, kSize});
-  EXPECT_ERROR(run(in), ErrorKind::internal, "grouped_cross_attention: keys has 3 axes; it must have 4");
+  EXPECT_ERROR(run(in), ErrorKind::internal, "listed_attention: keys has 3 axes; it must have 4");
   in = inputs();
   in.values = zeros_of({kChunks, kLength + 1, 1, kSize});
   EXPECT_ERROR(run(in), ErrorKind::internal, "values is [5, 7, 1, 8] f32; it must be [5, 6, 1, 8] f32 and contiguous");
@@ -323,7 +324,7 @@ TEST_P(GroupedCrossAttention, ShapesAndTypesThatDoNotFit) {
   in = inputs();
   in.keys = zeros_of({kChunks, 0, 1, kSize});
   in.values = in.keys;
-  EXPECT_ERROR(run(in), ErrorKind::internal, "grouped_cross_attention: chunks without keys");
+  EXPECT_ERROR(run(in), ErrorKind::internal, "listed_attention: blocks of 0 keys");
   in = inputs();
   in.keys = zeros_of(in.keys.shape(), DType::f64);
   EXPECT_ERROR(run(in), ErrorKind::internal, "keys in f64 beside queries in f32");
@@ -333,7 +334,40 @@ TEST_P(GroupedCrossAttention, ShapesAndTypesThatDoNotFit) {
   EXPECT_ERROR(run(in), ErrorKind::internal, "dkeys is [5, 6, 1, 8] bf16; it must be [5, 6, 1, 8] f32");
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GroupedCrossAttention, ::testing::Values(DType::f32, DType::bf16),
+// Whatever earlier calls have left in the memory that a call works in; what a block adds is its sum alone.
+TEST_P(ListedAttention, EntriesThatNameNothingGiveNothing) {
+  RandomTensors random(2);
+  ops::ListedAttentionInputs in;
+  in.q = normal(random, {1, 3, 1, kSize});
+  in.keys = normal(random, {6, 4, 1, kSize});
+  const Tensor values = normal(random, {6, 4, 1, kSize});
+  const auto run_on = [&](const Tensor& of_values, const std::vector<int32_t>& blocks) {
+    in.values = of_values;
+    const int64_t chosen = static_cast<int64_t>(blocks.size()) / 3;
+    in.blocks = placed(Tensor::from(blocks, {1, 3, 1, chosen}));
+    const auto wide = [&](const Shape& shape) { return Tensor::empty(shape, DType::f32, test_device()); };
+    const std::vector<Tensor> to{Tensor::empty_like(in.q), wide({1, 1, 3}), wide({1, 1, 3, chosen})};
+    ops::listed_attention(to[0], to[1], to[2], in);
+    return to;
+  };
+  for (const bool landmarks : {false, true}) {
+    in.landmarks = landmarks;
+    const std::vector<Tensor> expected = run_on(values, {4, 1, 5});
+    const Tensor large = Tensor::empty_like(values);
+    fill(large, std::numeric_limits<float>::infinity());
+    run_on(large, std::vector<int32_t>(15, 2));
+    const std::vector<Tensor> got = run_on(values, {-1, 4, -1, -1, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, 5});
+    EXPECT_TRUE(same_bits(got[0], expected[0]));
+    const std::vector<double> mass = values_of(got[2]), lse = values_of(expected[1]);
+    for (size_t i = 0; i < mass.size(); ++i) {
+      const bool names = i == 1 || i == 5 || i == 14;
+      const double expected_mass = names ? lse[i / 5] : -std::numeric_limits<double>::infinity();
+      EXPECT_TRUE(mass[i] == expected_mass || std::abs(mass[i] - expected_mass) < 1e-5) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ListedAttention, ::testing::Values(DType::f32, DType::bf16),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace

@@ -1,16 +1,16 @@
-// The shared part of the forward and backward kernels of grouped cross-attention: which queries read which list, tiles
-// of them, and the chunks they read.
+// The shared part of the forward and backward kernels of attention with given weights: which queries read which list,
+// tiles of them, and the chunks they read.
 #pragma once
 
 #include <vector>
 
 #include "kernels/cpu/product.h"
-#include "kernels/grouped_sizes.h"
+#include "kernels/listed_sizes.h"
 
 namespace quire::cpu {
 
 // The queries of a tile, one per vector lane. The tile and a chunk's logits fit the second-level cache.
-inline constexpr int64_t kGroupedQueries = 96;
+inline constexpr int64_t kListQueries = 96;
 
 // Queries [first, first + count) of a row that read one list; list -1: none.
 struct QueryRun {
@@ -18,11 +18,10 @@ struct QueryRun {
 };
 
 // Returns the runs of all rows, in order. Checks the values of lists and chunks.
-inline std::vector<QueryRun> query_runs(const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s) {
-  const int32_t* const chosen = in.chosen.data<int32_t>();
-  for (int64_t i = 0; i < in.chosen.numel(); ++i) {
-    QUIRE_CHECK(chosen[i] >= -1 && chosen[i] < s.chunks, "grouped_cross_attention: chunk {} of {}", chosen[i],
-                s.chunks);
+inline std::vector<QueryRun> query_runs(const ops::ListedAttentionInputs& in, const ListedSizes& s) {
+  const int32_t* const chosen = in.blocks.data<int32_t>();
+  for (int64_t i = 0; i < in.blocks.numel(); ++i) {
+    QUIRE_CHECK(chosen[i] >= -1 && chosen[i] < s.blocks, "listed_attention: chunk {} of {}", chosen[i], s.blocks);
   }
   std::vector<QueryRun> runs;
   for (int64_t row = 0; row < s.rows; ++row) {
@@ -33,12 +32,12 @@ inline std::vector<QueryRun> query_runs(const ops::GroupedCrossAttentionInputs& 
         ++runs.back().count;
         continue;
       }
-      QUIRE_CHECK(list[t] >= -1 && list[t] < s.lists, "grouped_cross_attention: list {} of {} in row {}", list[t],
-                  s.lists, row);
+      QUIRE_CHECK(list[t] >= -1 && list[t] < s.lists, "listed_attention: list {} of {} in row {}", list[t], s.lists,
+                  row);
       if (list[t] >= 0) {
         const auto at = static_cast<size_t>(list[t]);
-        QUIRE_CHECK(!seen[at], "grouped_cross_attention: list {} of row {} is read by query {} and before a gap",
-                    list[t], row, t);
+        QUIRE_CHECK(!seen[at], "listed_attention: list {} of row {} is read by query {} and before a gap", list[t], row,
+                    t);
         seen[at] = true;
       }
       runs.push_back({row, list[t], t, 1});
@@ -50,7 +49,7 @@ inline std::vector<QueryRun> query_runs(const ops::GroupedCrossAttentionInputs& 
 // Calls body(tile) for tiles of a run, of nearly equal size.
 template <typename T, typename Body>
 void for_query_tiles(const QueryRun& run, Body&& body) {
-  const int64_t tiles = ceil_div(run.count, kGroupedQueries);
+  const int64_t tiles = ceil_div(run.count, kListQueries);
   const int64_t size = ceil_div(ceil_div(run.count, tiles), int64_t{kLanes<T>}) * kLanes<T>;
   for (int64_t first = 0; first < run.count; first += size) {
     body(QueryRun{run.row, run.list, run.first + first, std::min(size, run.count - first)});
@@ -80,30 +79,29 @@ Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>, Eigen::Unaligned, Eigen::InnerStr
 }
 
 // Returns the chunk that the n-th entry of the list names; -1: none.
-inline int64_t chunk_of(const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s, const QueryRun& tile,
-                        int64_t n) {
-  return in.chosen.data<int32_t>()[(tile.row * s.lists + tile.list) * s.chosen + n];
+inline int64_t chunk_of(const ops::ListedAttentionInputs& in, const ListedSizes& s, const QueryRun& tile, int64_t n) {
+  return in.blocks.data<int32_t>()[(tile.row * s.lists + tile.list) * s.chosen + n];
 }
 
 // Returns the index into lse of the first query of a tile and entry 0; the next query is K further.
-inline int64_t lse_of(const GroupedSizes& s, const QueryRun& tile, int64_t head) {
+inline int64_t lse_of(const ListedSizes& s, const QueryRun& tile, int64_t head) {
   return ((tile.row * s.heads + head) * s.queries + tile.first) * s.chosen;
 }
 
 // Returns the index into q, dq, out or dout of the first query of a tile; the next query is H * size further.
-inline int64_t line_of(const GroupedSizes& s, const QueryRun& tile, int64_t head, int64_t size) {
+inline int64_t line_of(const ListedSizes& s, const QueryRun& tile, int64_t head, int64_t size) {
   return ((tile.row * s.queries + tile.first) * s.heads + head) * size;
 }
 
 // Returns the index into keys or values of the first key of a chunk; the next key is Hk * size further.
-inline int64_t line_of(const GroupedSizes& s, int64_t chunk, int64_t kv_head, int64_t size) {
+inline int64_t line_of(const ListedSizes& s, int64_t chunk, int64_t kv_head, int64_t size) {
   return (chunk * s.length * s.kv_heads + kv_head) * size;
 }
 
 // Returns keys or values of a chunk in the type in which they are computed: the stored ones, or a copy in the thread's
 // scratch. S: the type in which they are stored.
 template <typename T, typename S>
-Operand<T> chunk_lines(const Tensor& stored, const GroupedSizes& s, int64_t chunk, int64_t kv_head, int64_t size,
+Operand<T> chunk_lines(const Tensor& stored, const ListedSizes& s, int64_t chunk, int64_t kv_head, int64_t size,
                        int slot) {
   const S* const from = stored.data<S>() + line_of(s, chunk, kv_head, size);
   const int64_t stride = s.kv_heads * size;
@@ -132,7 +130,7 @@ void turn_queries(T* to, int64_t lanes, const T* from, int64_t stride, int64_t c
 template <typename T>
 class LinesByFeature {
  public:
-  LinesByFeature(const GroupedSizes& s, int64_t size, int slot)
+  LinesByFeature(const ListedSizes& s, int64_t size, int slot)
       : length_(s.length),
         lanes_(ceil_div(s.length, int64_t{kLanes<T>}) * kLanes<T>),
         size_(size),

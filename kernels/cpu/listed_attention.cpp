@@ -1,12 +1,22 @@
-#include "kernels/grouped_cross_attention.h"
+#include "kernels/listed_attention.h"
 
 #include <numeric>
 
-#include "kernels/cpu/grouped_backward.h"
+#include "kernels/cpu/listed_backward.h"
+#include "kernels/cpu/listed_queries.h"
 
 namespace quire::cpu {
 
 namespace {
+
+// Calls function(T{}, S{}) with the types of queries and of stored keys and values.
+template <typename Function>
+void dispatch_both(const ops::ListedAttentionInputs& in, Function&& function) {
+  dispatch("listed_attention", in.q.dtype(), [&](auto type) {
+    if (in.keys.dtype() == in.q.dtype()) return function(type, type);
+    function(type, bfloat16{});
+  });
+}
 
 // p: logits [S, lanes]; those of the first `whole` lanes become weight * p. log_sums: the log of each query's divisor.
 template <typename T>
@@ -47,8 +57,8 @@ T weigh(T* p, int64_t length, T weight, bool softmax_one) {
 }
 
 template <typename T, typename S>
-void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossAttentionInputs& in,
-                  const GroupedSizes& s, const QueryRun& tile, int64_t head) {
+void forward_tile(const Tensor& out, const Tensor& lse, const ops::ListedAttentionInputs& in, const ListedSizes& s,
+                  const QueryRun& tile, int64_t head) {
   const int64_t lanes = lanes_of<T>(tile), whole = whole_lanes<T>(tile);
   const int64_t kv_head = head / s.group();
   const int64_t stride = s.heads * s.value_size;
@@ -62,7 +72,7 @@ void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossA
   if (tile.list >= 0) {
     turn_queries(q, whole, from, s.heads * s.size, tile.count, s.size, static_cast<T>(in.scale));
   }
-  std::array<T, kGroupedQueries> own;
+  std::array<T, kListQueries> own;
   bool written = false;
   for (int64_t n = 0; n < s.chosen; ++n) {
     const int64_t chunk = tile.list < 0 ? -1 : chunk_of(in, s, tile, n);
@@ -94,9 +104,8 @@ void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossA
 // Returns groups of runs that must be processed in order because they add to the same gradients of keys and values:
 // those of rows that share chunks, directly or through other rows. Chunks of different groups are disjoint. Without
 // these gradients every run is a group.
-std::vector<std::vector<QueryRun>> groups_of(const std::vector<QueryRun>& runs,
-                                             const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s,
-                                             bool shared) {
+std::vector<std::vector<QueryRun>> groups_of(const std::vector<QueryRun>& runs, const ops::ListedAttentionInputs& in,
+                                             const ListedSizes& s, bool shared) {
   std::vector<std::vector<QueryRun>> groups;
   if (!shared) {
     for (const QueryRun& run : runs) groups.push_back({run});
@@ -108,9 +117,9 @@ std::vector<std::vector<QueryRun>> groups_of(const std::vector<QueryRun>& runs,
     while (parent[static_cast<size_t>(row)] != row) row = parent[static_cast<size_t>(row)];
     return row;
   };
-  std::vector<int64_t> reader(static_cast<size_t>(s.chunks), -1);
-  const int32_t* const chosen = in.chosen.data<int32_t>();
-  for (int64_t i = 0; i < in.chosen.numel(); ++i) {
+  std::vector<int64_t> reader(static_cast<size_t>(s.blocks), -1);
+  const int32_t* const chosen = in.blocks.data<int32_t>();
+  for (int64_t i = 0; i < in.blocks.numel(); ++i) {
     if (chosen[i] < 0) continue;
     int64_t& first = reader[static_cast<size_t>(chosen[i])];
     const int64_t own = root(i / (s.lists * s.chosen));
@@ -123,20 +132,9 @@ std::vector<std::vector<QueryRun>> groups_of(const std::vector<QueryRun>& runs,
   return groups;
 }
 
-// Calls function(T{}, S{}) with the types of queries and of stored keys and values.
-template <typename Function>
-void dispatch_both(const char* op, const ops::GroupedCrossAttentionInputs& in, Function&& function) {
-  dispatch(op, in.q.dtype(), [&](auto type) {
-    if (in.keys.dtype() == in.q.dtype()) return function(type, type);
-    function(type, bfloat16{});
-  });
-}
-
-void grouped_cross_attention(const Tensor& out, const Tensor& lse, const ops::GroupedCrossAttentionInputs& in) {
-  const GroupedSizes s(in);
-  check_grouped_cross_attention(s, out, lse, in);
+void attend_by_list(const Tensor& out, const Tensor& lse, const ops::ListedAttentionInputs& in, const ListedSizes& s) {
   const std::vector<QueryRun> runs = query_runs(in, s);
-  dispatch_both("grouped_cross_attention", in, [&](auto type, auto stored) {
+  dispatch_both(in, [&](auto type, auto stored) {
     using T = decltype(type);
     std::vector<QueryRun> tiles;
     for (const QueryRun& run : runs) for_query_tiles<T>(run, [&](const QueryRun& tile) { tiles.push_back(tile); });
@@ -147,19 +145,17 @@ void grouped_cross_attention(const Tensor& out, const Tensor& lse, const ops::Gr
   });
 }
 
-void grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients& g, const Tensor& dout,
-                                      const Tensor& lse, const ops::GroupedCrossAttentionInputs& in) {
-  const GroupedSizes s(in);
-  check_grouped_cross_attention_backward(s, g, dout, lse, in);
+void gradients_by_list(const ops::ListedAttentionGradients& g, const Tensor& dout, const Tensor& lse,
+                       const ops::ListedAttentionInputs& in, const ListedSizes& s) {
   const bool shared = g.dkeys.defined() || g.dvalues.defined();
   const std::vector<std::vector<QueryRun>> groups = groups_of(query_runs(in, s), in, s, shared);
   for (const Tensor* gradient : {&g.dkeys, &g.dvalues, &g.dweight}) {
     if (gradient->defined()) gradient->zero();
   }
-  dispatch_both("grouped_cross_attention_backward", in, [&](auto type, auto stored) {
+  dispatch_both(in, [&](auto type, auto stored) {
     using T = decltype(type);
     std::vector<T> dweight(static_cast<size_t>(g.dweight.defined() ? s.kv_heads * g.dweight.numel() : 0));
-    const GroupedBackward<T, decltype(stored)> backward{g, dout, lse, in, s, dweight};
+    const ListBackward<T, decltype(stored)> backward{g, dout, lse, in, s, dweight};
     parallel_for(static_cast<int64_t>(groups.size()) * s.kv_heads, [&](int64_t n) {
       for (const QueryRun& run : groups[static_cast<size_t>(n / s.kv_heads)]) backward.run(run, n % s.kv_heads);
     });
@@ -170,11 +166,29 @@ void grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients&
   });
 }
 
+void listed_attention(const Tensor& out, const Tensor& lse, const Tensor& mass, const ops::ListedAttentionInputs& in) {
+  const ListedSizes s(in);
+  check_listed_attention(s, out, lse, mass, in);
+  if (in.weight.defined()) return attend_by_list(out, lse, in, s);
+  dispatch_both(
+      in, [&](auto type, auto stored) { attend_by_query<decltype(type), decltype(stored)>(out, lse, mass, in, s); });
+}
+
+void listed_attention_backward(const ops::ListedAttentionGradients& g, const Tensor& dout, const Tensor& dlse,
+                               const Tensor& out, const Tensor& lse, const ops::ListedAttentionInputs& in) {
+  const ListedSizes s(in);
+  check_listed_attention_backward(s, g, dout, dlse, out, lse, in);
+  if (in.weight.defined()) return gradients_by_list(g, dout, lse, in, s);
+  dispatch_both(in, [&](auto type, auto stored) {
+    gradients_by_query<decltype(type), decltype(stored)>(g.dq, dout, dlse, out, lse, in, s);
+  });
+}
+
 }  // namespace
 
-void bind_grouped_cross_attention() {
-  ops::grouped_cross_attention.bind(DeviceKind::cpu, grouped_cross_attention);
-  ops::grouped_cross_attention_backward.bind(DeviceKind::cpu, grouped_cross_attention_backward);
+void bind_listed_attention() {
+  ops::listed_attention.bind(DeviceKind::cpu, listed_attention);
+  ops::listed_attention_backward.bind(DeviceKind::cpu, listed_attention_backward);
 }
 
 }  // namespace quire::cpu

@@ -1,11 +1,11 @@
-// Functions with which a warp reads stored blocks for a query and head: rotating the query for a block, products with
+// Functions with which a warp reads listed blocks for a query and head: rotating the query for a block, products with
 // 32 keys or values at once, and the softmax within a block.
 #pragma once
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/cuda/blocks/stored_operands.h"
+#include "kernels/cuda/listed/listed_operands.h"
 
 namespace quire::cuda {
 
@@ -61,7 +61,7 @@ struct WarpVectors {
 
 // Loads the scaled query of a line.
 template <typename T, typename S>
-__device__ inline void load_query(Wide<T>* to, const StoredOperands<T, S>& in, int64_t line) {
+__device__ inline void load_query(Wide<T>* to, const ListedOperands<T, S>& in, int64_t line) {
   for (int d = lane_of_warp(); d < in.size; d += kWarp) to[d] = wide(in.q[line * in.size + d]) * in.scale;
   __syncwarp();
 }
@@ -118,5 +118,22 @@ struct OnlineSoftmax {
     return correction;
   }
 };
+
+// Returns the number of warps of a block: as many as fit into shared memory, at most 8.
+template <typename A>
+inline int warps_for(int64_t numbers) {
+  constexpr int64_t kRoom = int64_t{48} << 10;
+  const int64_t max_warps = kRoom / (numbers * static_cast<int64_t>(sizeof(A)));
+  return static_cast<int>(max_warps < 1 ? 1 : max_warps < 8 ? max_warps : 8);
+}
+
+// Calls launch_with(blocks, threads, bytes of shared memory, numbers). Each warp gets `numbers` numbers of shared
+// memory.
+template <typename A, typename Launch>
+void launch_warps(int64_t lines, int64_t numbers, Launch&& launch_with) {
+  const int warps = warps_for<A>(numbers);
+  launch_with(dim3(static_cast<unsigned>(ceil_div(lines, warps))), warps * kWarp,
+              static_cast<size_t>(warps * numbers) * sizeof(A), static_cast<int>(numbers));
+}
 
 }  // namespace quire::cuda

@@ -1,20 +1,20 @@
-// The backward pass of grouped cross-attention for a run of queries.
+// The backward pass of attention with given weights for a run of queries.
 #pragma once
 
 #include <limits>
 
-#include "kernels/cpu/grouped_tiles.h"
+#include "kernels/cpu/listed_tiles.h"
 
 namespace quire::cpu {
 
 // With D = sum over j of p_j dp_j, the gradient of the weight, the gradient of a logit is weight * p (dp - D).
 template <typename T, typename S>
-struct GroupedBackward {
-  const ops::GroupedCrossAttentionGradients& g;
+struct ListBackward {
+  const ops::ListedAttentionGradients& g;
   const Tensor& dout;
   const Tensor& lse;
-  const ops::GroupedCrossAttentionInputs& in;
-  const GroupedSizes& s;
+  const ops::ListedAttentionInputs& in;
+  const ListedSizes& s;
   std::vector<T>& dweight;  // [Hk, R, L, K]: by key head
 
   static constexpr int64_t kWidth = kLanes<T>;
@@ -81,7 +81,7 @@ struct GroupedBackward {
       turn_queries(dy_by_feature, whole, dy, s.value_size, tile.count, s.value_size, T{1});
       const T* const log_sums = lse.data<T>() + lse_of(s, tile, head);
       const int64_t entry = (tile.row * s.lists + tile.list) * s.chosen;
-      std::array<T, kGroupedQueries> own{};
+      std::array<T, kListQueries> own{};
       for (int64_t n = 0; n < s.chosen; ++n) {
         const int64_t chunk = chunk_of(in, s, tile, n);
         if (chunk < 0) continue;

@@ -1,5 +1,5 @@
-// Computes attention to stored blocks on tensor cores, entry by entry, and the gradients of its queries (stored_mma.h).
-#include "kernels/cuda/blocks/stored_mma.h"
+// Computes listed attention on tensor cores, entry by entry, and the gradients of its queries (listed_mma.h).
+#include "kernels/cuda/listed/listed_mma.h"
 
 #include "kernels/cuda/attention/attention_mma.h"
 
@@ -14,11 +14,12 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 // block.
 struct EntryTile {
   int32_t place[kMmaTile], entry[kMmaTile];
-  float log_sum[kMmaTile], delta[kMmaTile];  // for the backward pass; log_sum in powers of 2
+  // For the backward pass; log_sum in powers of 2. With weights delta has the weight.
+  float log_sum[kMmaTile], delta[kMmaTile];
 };
 
 template <int kWidth, bool kBackward>
-struct StoredMemory {
+struct ListedMemory {
   static constexpr int kLines = (kBackward ? 4 : 3) * kMmaTile;
 
   SharedLines<kWidth> queries, keys, values, douts;
@@ -26,7 +27,7 @@ struct StoredMemory {
 
   static constexpr size_t bytes() { return kLines * kWidth * sizeof(bfloat16) + sizeof(EntryTile); }
 
-  __device__ StoredMemory() : tile(*reinterpret_cast<EntryTile*>(dynamic_shared<bfloat16>() + kLines * kWidth)) {
+  __device__ ListedMemory() : tile(*reinterpret_cast<EntryTile*>(dynamic_shared<bfloat16>() + kLines * kWidth)) {
     queries = {dynamic_shared<bfloat16>()};
     keys = {queries.begin + kMmaTile * kWidth};
     values = {keys.begin + kMmaTile * kWidth};
@@ -34,13 +35,13 @@ struct StoredMemory {
   }
 };
 
-__device__ inline int no_place(const StoredInBf16& in) {
-  return static_cast<int>(in.slots) * in.kv_heads;
+__device__ inline int no_place(const ListedInBf16& in) {
+  return static_cast<int>(in.blocks) * in.kv_heads;
 }
 
 // Loads a tile's entries. Bit a of the result says that entry a has another place than the one before it. It ends with
 // a barrier.
-__device__ inline uint64_t load_entries(EntryTile& tile, const StoredInBf16& in, const StoredEntries& entries) {
+__device__ inline uint64_t load_entries(EntryTile& tile, const ListedInBf16& in, const ListedEntries& entries) {
   const int a = static_cast<int>(threadIdx.x);
   if (a < kMmaTile) {
     const int at = static_cast<int>(blockIdx.x) * kMmaTile + a;
@@ -66,8 +67,8 @@ __device__ inline int end_of_place(uint64_t starts, int begin) {
 
 // Loads the queries of a tile's entries, each rotated for its block and rounded to bf16.
 template <int kWidth>
-__device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTile& tile, const StoredInBf16& in,
-                                    const StoredEntries& entries) {
+__device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTile& tile, const ListedInBf16& in,
+                                    const ListedEntries& entries) {
   if (in.table == nullptr) {
     copy_lines<kMmaTile>(to, in.size, in.q, [&](int a) {
       return tile.place[a] == no_place(in) ? nullptr : in.q + entries.line_of(in, tile.entry[a]) * in.size;
@@ -103,23 +104,23 @@ __device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTi
 // Copies lines from `begin` on of the keys or values of a place, with zeros from line `end` on.
 template <int kWidth>
 __device__ inline void copy_stored(const SharedLines<kWidth>& to, const bfloat16* tensor, int width,
-                                   const StoredInBf16& in, int place, int begin, int end) {
+                                   const ListedInBf16& in, int place, int begin, int end) {
   const int64_t first = int64_t{place / in.kv_heads} * in.length * in.kv_heads + place % in.kv_heads;
   copy_lines<kMmaTile>(to, width, tensor, [&](int j) {
     return begin + j < end ? tensor + (first + int64_t{begin + j} * in.kv_heads) * width : nullptr;
   });
 }
 
-__device__ inline bool is_mark(const StoredInBf16& in, int key) {
+__device__ inline bool is_mark(const ListedInBf16& in, int key) {
   return in.landmarks && key == in.length - 1;
 }
 
 // Computes attention of 64 entries. Keys of the next tile are copied while values of this one are multiplied.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
-    stored_mma_kernel(float* parts, float* gates, StoredInBf16 in, StoredEntries entries) {
+    listed_mma_kernel(float* parts, float* gates, ListedInBf16 in, ListedEntries entries) {
   constexpr int kFeatures = kWidth / kMmaColumns;
-  const StoredMemory<kWidth, false> memory;
+  const ListedMemory<kWidth, false> memory;
   const EntryTile& tile = memory.tile;
   const uint64_t starts = load_entries(memory.tile, in, entries);
   if (tile.place[0] == no_place(in)) return;  // the whole block returns
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
     const int end = end_of_place(starts, begin);
     const bool works = begin < first_line + kMmaRows && end > first_line;
     // They belong to a lane's rows group and group + 8.
-    float top[2] = {std::numeric_limits<float>::lowest(), std::numeric_limits<float>::lowest()};
+    float top[2] = {in.first_top(), in.first_top()};
     float sum[2] = {0, 0};
     float mark[2] = {0, 0};
     SumFragment totals[1][kFeatures] = {};
@@ -168,7 +169,8 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
     if (works) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float all = sum_of_row(sum[half]);
+        float all = sum_of_row(sum[half]);
+        if (in.softmax_one) all += exp2f(-top[half]);
         const float gate = sum_of_row(mark[half]);
         const int a = first_line + row_of_sum(2 * half);
         if (a < begin || a >= end) continue;
@@ -194,14 +196,15 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
 
 // Holds the sums of the softmax of a row within the block that it reads, over the keys so far, in powers of 2.
 struct BlockSums {
-  float top = std::numeric_limits<float>::lowest();
+  float top;
   float sum = 0, inner = 0;  // sums of P, and of P dw
   float mark = 0;            // the landmark's logit
 
+  __device__ explicit BlockSums(const ListedInBf16& in) : top(in.first_top()) {}
   // Adds rows `half` of a tile of logits, from first_key on, and of products of dout and values. The whole warp calls
   // it.
   __device__ void take(const SumFragment (&logits)[kColumns], const SumFragment (&dw)[kColumns], int half,
-                       const StoredInBf16& in, int first_key) {
+                       const ListedInBf16& in, int first_key) {
     float largest = top;
     float gate = 0;
 #pragma unroll
@@ -231,29 +234,35 @@ struct BlockSums {
     sum = sum * correction + sum_of_row(more);
     inner = inner * correction + sum_of_row(product);
     top = largest;
+    if (in.softmax_one && first_key + kMmaTile >= in.length) sum += power_of_two(-top);
   }
 };
 
 // With the share a of a landmark and P the softmax within its block, the logit of a key has the gradient
-// a P (dw - sum of P dw), and that of the landmark a (sum of P dw - delta). Without landmarks it is p (dw - delta).
+// a P (dw - sum of P dw), and that of the landmark a (sum of P dw - delta). A given weight takes the place of a. In a
+// softmax over all keys it is p (dw - delta).
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
-    stored_query_gradient_mma_kernel(float* parts, StoredInBf16 in, StoredEntries entries, StoredBackward back) {
+    query_gradient_mma_kernel(float* parts, ListedInBf16 in, ListedEntries entries, ListedBackward back) {
   constexpr int kFeatures = kWidth / kMmaColumns;
-  const StoredMemory<kWidth, true> memory;
+  const ListedMemory<kWidth, true> memory;
   const EntryTile& tile = memory.tile;
   const uint64_t starts = load_entries(memory.tile, in, entries);
   if (tile.place[0] == no_place(in)) return;  // the whole block returns
   const int first_line = warp_of_block() * kMmaRows;
   const float scale = in.scale * kLog2E;
   // Blocks of more than one tile need a first pass for their sums.
-  const int first_pass = in.landmarks && in.length > kMmaTile ? 0 : 1;
+  const int first_pass = in.is_by_block() && in.length > kMmaTile ? 0 : 1;
 
   load_queries(memory.queries, tile, in, entries);
   copy_lines<kMmaTile>(memory.douts, in.value_size, back.dout, [&](int a) {
     return tile.place[a] == no_place(in) ? nullptr : back.dout + entries.line_of(in, tile.entry[a]) * in.value_size;
   });
-  if (threadIdx.x < kMmaTile) {
+  if (threadIdx.x < kMmaTile && in.is_weighted()) {
+    const int entry = tile.entry[threadIdx.x];
+    const int64_t of_list = in.entry_of(entries.line_of(in, entry), entry % in.chosen);
+    memory.tile.delta[threadIdx.x] = tile.place[threadIdx.x] == no_place(in) ? 0.0F : in.weight[of_list];
+  } else if (threadIdx.x < kMmaTile) {
     const int64_t of_line = in.lse_of(entries.line_of(in, tile.entry[threadIdx.x]));
     // When all gates are -inf, a log_sum of 0 makes their exponentials zero.
     memory.tile.log_sum[threadIdx.x] = back.lse[of_line] == kNothing ? 0.0F : back.lse[of_line] * kLog2E;
@@ -263,7 +272,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
     const int place = tile.place[begin];
     const int end = end_of_place(starts, begin);
     const bool works = begin < first_line + kMmaRows && end > first_line;
-    BlockSums sums[2];
+    BlockSums sums[2] = {BlockSums(in), BlockSums(in)};
     SumFragment totals[1][kFeatures] = {};
     for (int pass = first_pass; pass < 2; ++pass) {
       for (int first_key = 0; first_key < in.length; first_key += kMmaTile) {
@@ -285,16 +294,18 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           BlockSums& block = sums[half];
-          if (in.landmarks && pass == first_pass) block.take(ds[0], dw[0], half, in, first_key);
+          if (in.is_by_block() && pass == first_pass) block.take(ds[0], dw[0], half, in, first_key);
           if (pass == 0) continue;
           const int a = first_line + row_of_sum(2 * half);
           const float delta = tile.delta[a];
           const float log_sum = tile.log_sum[a];
-          const bool any = block.sum > 0;  // a logit that is not -inf
-          const float share = in.landmarks && any ? power_of_two(block.mark - log_sum) : 0.0F;
-          const float taken = in.landmarks && any ? block.inner / block.sum : delta;
-          const float max_logit = in.landmarks ? block.top : log_sum;
-          const float factor = in.landmarks ? (any ? share / block.sum : 0.0F) : 1.0F;
+          const bool by_block = in.is_by_block();
+          const bool any = by_block && block.sum != 0;  // a logit that is not -inf
+          const float of_block = in.landmarks ? power_of_two(block.mark - log_sum) : delta;
+          const float share = any ? of_block : 0.0F;
+          const float taken = any ? block.inner / block.sum : (by_block ? 0.0F : delta);
+          const float max_logit = by_block ? block.top : log_sum;
+          const float factor = by_block ? (any ? share / block.sum : 0.0F) : 1.0F;
 #pragma unroll
           for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
@@ -314,6 +325,11 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
       for (int half = 0; half < 2; ++half) {
         const int a = first_line + row_of_sum(2 * half);
         if (a < begin || a >= end) continue;
+        if (in.is_weighted() && lane_of_warp() % 4 == 0) {
+          const int64_t line = entries.line_of(in, tile.entry[a]);
+          back.inner[in.lse_of(line) * in.chosen + tile.entry[a] % in.chosen] =
+              sums[half].sum == 0 ? 0.0F : sums[half].inner / sums[half].sum;
+        }
         float* const to = parts + int64_t{tile.entry[a]} * in.size;
 #pragma unroll
         for (int n = 0; n < kFeatures; ++n) {
@@ -328,36 +344,35 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   await_copies();
 }
 
-// Calls function(width) with an integral constant.
-template <typename Function>
-void with_width(const StoredInBf16& in, Function&& function) {
-  if (in.size <= 64 && in.value_size <= 64) return function(std::integral_constant<int, 64>{});
-  function(std::integral_constant<int, kMmaWidest>{});
-}
-
-dim3 tiles_of(const StoredEntries& entries) {
+dim3 tiles_of(const ListedEntries& entries) {
   return dim3(static_cast<unsigned>(ceil_div(entries.count, kMmaTile)));
 }
 
 }  // namespace
 
-bool suits_tensor_cores(const Tensor& values_like, const ops::StoredAttentionInputs& in, const StoredSizes& s) {
-  return StoredScratch::needed(s, in) && in_chunks(s.size, {&in.q, &in.keys}) &&
+bool suits_tensor_cores(const Tensor& values_like, const ops::ListedAttentionInputs& in, const ListedSizes& s) {
+  return ListedScratch::needed(s, in) && in_chunks(s.size, {&in.q, &in.keys}) &&
          in_chunks(s.value_size, {&in.values, &values_like});
 }
 
-void attend_to_blocks(float* parts, float* gates, const StoredInBf16& in, const StoredEntries& entries) {
+bool gradients_suit_tensor_cores(const ops::ListedAttentionGradients& g, const Tensor& dout,
+                                 const ops::ListedAttentionInputs& in, const ListedSizes& s) {
+  return suits_tensor_cores(dout, in, s) && in_chunks(s.size, {&g.dq, &g.dkeys}) &&
+         in_chunks(s.value_size, {&g.dvalues});
+}
+
+void attend_to_blocks(float* parts, float* gates, const ListedInBf16& in, const ListedEntries& entries) {
   with_width(in, [&](auto width) {
-    launch(stored_mma_kernel<width>, tiles_of(entries), kMmaThreads, StoredMemory<width, false>::bytes(), parts, gates,
+    launch(listed_mma_kernel<width>, tiles_of(entries), kMmaThreads, ListedMemory<width, false>::bytes(), parts, gates,
            in, entries);
   });
 }
 
-void gradients_by_block(float* parts, const StoredInBf16& in, const StoredEntries& entries,
-                        const StoredBackward& back) {
+void gradients_by_block(float* parts, const ListedInBf16& in, const ListedEntries& entries,
+                        const ListedBackward& back) {
   with_width(in, [&](auto width) {
-    launch(stored_query_gradient_mma_kernel<width>, tiles_of(entries), kMmaThreads, StoredMemory<width, true>::bytes(),
-           parts, in, entries, back);
+    launch(query_gradient_mma_kernel<width>, tiles_of(entries), kMmaThreads, ListedMemory<width, true>::bytes(), parts,
+           in, entries, back);
   });
 }
 
