@@ -166,6 +166,11 @@ void gradients_by_list(const ops::ListedAttentionGradients& g, const Tensor& dou
   });
 }
 
+// Lists that many queries read are taken list by list, since a product then has all of them; others by query. Forward
+// and backward, with 4 heads of 64 features on one core with AVX-512: 520 queries in lists of 65 that read 8 blocks of
+// 64 keys take 1.6 and 2.2 ms by list, and 5.7 and 9.0 ms by query; with a list of 4 blocks of 51 keys each and one
+// head they take 2.0 and 3.4 ms by list, and 0.8 and 1.1 ms by query. Blocks of one key, 32 for a query, would take 9.0
+// and 16.5 ms, for which knn_attention needs 1.9 and 2.4 ms: so it stays an operation of its own.
 void listed_attention(const Tensor& out, const Tensor& lse, const Tensor& mass, const ops::ListedAttentionInputs& in) {
   const ListedSizes s(in);
   check_listed_attention(s, out, lse, mass, in);

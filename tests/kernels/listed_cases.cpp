@@ -22,14 +22,24 @@ using Inputs = std::vector<Variable>;
 
 enum class Step { softmax, landmarks, weights };
 
+// Sizes of queries; of stored blocks; and of lists, of which a row has `count`, 0: one for every query and head. Rows
+// begin within their first list, each elsewhere, after `before` queries that read none.
+struct OfQueries {
+  int64_t rows = 2, queries = 3, heads = 2, kv_heads = 1, size = 4, value_size = 3;
+};
+struct OfBlocks {
+  int64_t count = 7, length = 4, chosen = 2;
+};
+struct OfLists {
+  int64_t count = 0, queries = 4, before = 0;
+};
+
 struct ListedForm {
   std::string name;
   Step step = Step::landmarks;
-  int64_t rows = 2, queries = 3, heads = 2, kv_heads = 1, size = 4, value_size = 3;
-  int64_t blocks = 7, length = 4, chosen = 2;
-  int64_t lists = 0;       // 0: every query and head has a list; otherwise as many in a row
-  int64_t per_list = 4;    // queries that read a list; rows begin within their first list, each elsewhere
-  int64_t before = 0;      // queries at the beginning that read none
+  OfQueries q = {};
+  OfBlocks blocks = {};
+  OfLists lists = {};
   bool of_heads = false;   // lists are those of heads
   bool backwards = false;  // the first queries read the last list
   bool shared = true;      // rows choose among the same blocks
@@ -41,23 +51,23 @@ struct ListedForm {
   double mean = 0;       // of queries, and of keys with the other sign
   double amplification = 8;
 
-  bool has_lists() const { return lists > 0; }
+  bool has_lists() const { return lists.count > 0; }
 };
 
 constexpr int64_t kTurns = 5;
 
 // Blocks [R, G, 1 or H, K], none twice in a list, with -1 at random. The second list of row 0 is empty.
 Tensor blocks_of(const ListedForm& f, RandomTensors& random) {
-  const int64_t lists = f.has_lists() ? f.lists : f.queries;
-  const int64_t heads = f.has_lists() && !f.of_heads ? 1 : f.heads;
+  const int64_t lists = f.has_lists() ? f.lists.count : f.q.queries;
+  const int64_t heads = f.has_lists() && !f.of_heads ? 1 : f.q.heads;
   std::vector<int32_t> chosen;
-  for (int64_t i = 0; i < f.rows * lists * heads; ++i) {
+  for (int64_t i = 0; i < f.q.rows * lists * heads; ++i) {
     const int64_t row = i / heads / lists;
     std::vector<int32_t> order;
-    for (int64_t block = 0; block < f.blocks; ++block) {
-      if (f.shared || block % f.rows == row) order.push_back(static_cast<int32_t>(block));
+    for (int64_t block = 0; block < f.blocks.count; ++block) {
+      if (f.shared || block % f.q.rows == row) order.push_back(static_cast<int32_t>(block));
     }
-    for (int64_t n = 0; n < f.chosen; ++n) {
+    for (int64_t n = 0; n < f.blocks.chosen; ++n) {
       if (n < static_cast<int64_t>(order.size())) {
         const auto other = static_cast<size_t>(n + random.below(static_cast<int64_t>(order.size()) - n));
         std::swap(order[static_cast<size_t>(n)], order[other]);
@@ -66,18 +76,18 @@ Tensor blocks_of(const ListedForm& f, RandomTensors& random) {
       chosen.push_back(none ? -1 : order[static_cast<size_t>(n)]);
     }
   }
-  return Tensor::from(chosen, {f.rows, lists, heads, f.chosen});
+  return Tensor::from(chosen, {f.q.rows, lists, heads, f.blocks.chosen});
 }
 
 Tensor lists_of(const ListedForm& f) {
   if (!f.has_lists()) return {};
   std::vector<int32_t> list;
-  for (int64_t i = 0; i < f.rows * f.queries; ++i) {
-    const int64_t t = i % f.queries, l = (t - f.before + i / f.queries) / f.per_list;
-    const bool none = t < f.before || l >= f.lists;
-    list.push_back(static_cast<int32_t>(none ? -1 : (f.backwards ? f.lists - 1 - l : l)));
+  for (int64_t i = 0; i < f.q.rows * f.q.queries; ++i) {
+    const int64_t t = i % f.q.queries, l = (t - f.lists.before + i / f.q.queries) / f.lists.queries;
+    const bool none = t < f.lists.before || l >= f.lists.count;
+    list.push_back(static_cast<int32_t>(none ? -1 : (f.backwards ? f.lists.count - 1 - l : l)));
   }
-  return Tensor::from(list, {f.rows, f.queries});
+  return Tensor::from(list, {f.q.rows, f.q.queries});
 }
 
 // From q, keys, values, blocks, list, rotation, weight.
@@ -194,13 +204,14 @@ Inputs composed(Tape& t, const ListedForm& f, const Inputs& x) {
 void add_listed(std::vector<OpCase>& cases, const ListedForm& f) {
   RandomTensors random(static_cast<uint32_t>(cases.size()));
   const Tensor blocks = blocks_of(f, random);
-  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}, f.spread, f.mean),
-                             random.normal({f.blocks, f.length, f.kv_heads, f.size}, 1, -f.mean),
-                             random.normal({f.blocks, f.length, f.kv_heads, f.value_size}),
-                             blocks,
-                             lists_of(f),
-                             f.pairs > 0 ? random.integers(blocks.shape(), 0, kTurns) : Tensor(),
-                             f.step == Step::weights ? random.normal({f.rows, f.lists, f.chosen}) : Tensor()};
+  std::vector<Tensor> inputs{
+      random.normal({f.q.rows, f.q.queries, f.q.heads, f.q.size}, f.spread, f.mean),
+      random.normal({f.blocks.count, f.blocks.length, f.q.kv_heads, f.q.size}, 1, -f.mean),
+      random.normal({f.blocks.count, f.blocks.length, f.q.kv_heads, f.q.value_size}),
+      blocks,
+      lists_of(f),
+      f.pairs > 0 ? random.integers(blocks.shape(), 0, kTurns) : Tensor(),
+      f.step == Step::weights ? random.normal({f.q.rows, f.lists.count, f.blocks.chosen}) : Tensor()};
   OpCase made = function_case(
       "listed_attention", f.name, inputs, OpCase::Function([=](Tape& t, const Inputs& x) {
         const ops::ListedAttentionInputs in = settings_of(f, x);
@@ -213,7 +224,7 @@ void add_listed(std::vector<OpCase>& cases, const ListedForm& f) {
   made.composition = [=](Tape& t, const Inputs& x) { return composed(t, f, x); };
   made.wide = {6};
   if (f.rounded || f.step != Step::weights) made.constants = {1, 2};
-  made.sum_length = (f.step == Step::weights ? f.rows * f.queries : 1) * f.chosen * f.length;
+  made.sum_length = (f.step == Step::weights ? f.q.rows * f.q.queries : 1) * f.blocks.chosen * f.blocks.length;
   made.amplification = f.amplification;
   made.roundings = 24;
   cases.push_back(made);
@@ -223,94 +234,42 @@ void add_listed(std::vector<OpCase>& cases, const ListedForm& f) {
 
 void add_listed_cases(std::vector<OpCase>& cases) {
   using enum Step;
+  const OfQueries eleven{1, 11};
   for (const ListedForm& form : std::vector<ListedForm>{
            {.name = "small", .pairs = 2},
            {.name = "plain", .step = softmax, .pairs = 2},
-           {.name = "not_rotated", .chosen = 3},
-           {.name = "interleaved", .size = 7, .pairs = 2, .interleaved = true},
-           {.name = "grouped", .step = softmax, .rows = 3, .queries = 9, .heads = 4, .kv_heads = 2, .length = 51},
-           {.name = "long", .rows = 1, .queries = 2, .heads = 1, .length = 71, .pairs = 2},
-           {.name = "none", .chosen = 0},
+           {.name = "not_rotated", .blocks = {7, 4, 3}},
+           {.name = "interleaved", .q = {2, 3, 2, 1, 7}, .pairs = 2, .interleaved = true},
+           {.name = "grouped", .step = softmax, .q = {3, 9, 4, 2}, .blocks = {7, 51}},
+           {.name = "long", .q = {1, 2, 1}, .blocks = {7, 71}, .pairs = 2},
+           {.name = "none", .blocks = {7, 4, 0}},
            {.name = "bf16", .pairs = 2, .rounded = true},
-           {.name = "of_lists", .queries = 11, .lists = 3, .pairs = 2},
-           {.name = "of_lists_of_heads", .step = softmax, .queries = 11, .lists = 2, .before = 1, .of_heads = true},
-           {.name = "weights", .step = weights, .queries = 11, .blocks = 4, .lists = 3},
-           {.name = "one_key", .step = weights, .rows = 1, .queries = 1, .heads = 1, .length = 1, .lists = 1},
-           {.name = "one",
-           .step = weights,
-           .rows = 1,
-           .queries = 11,
-           .heads = 4,
-           .kv_heads = 2,
-           .blocks = 3,
-           .lists = 3,
-           .softmax_one = true},
-           {.name = "late",
-           .step = weights,
-           .rows = 3,
-           .queries = 8,
-           .lists = 2,
-           .per_list = 3,
-           .before = 3,
-           .shared = false},
-           {.name = "more_than_there_is",
-           .step = weights,
-           .rows = 1,
-           .queries = 11,
-           .blocks = 2,
-           .chosen = 5,
-           .lists = 3,
-           .backwards = true,
-           .softmax_one = true},
-           {.name = "of_one_query", .step = weights, .queries = 5, .length = 1, .chosen = 1, .lists = 6, .per_list = 1},
-           {.name = "tiles",
-           .step = weights,
-           .rows = 1,
-           .queries = 201,
-           .kv_heads = 2,
-           .size = 2,
-           .value_size = 1,
-           .blocks = 3,
-           .length = 6,
-           .lists = 4,
-           .per_list = 130},
+           {.name = "of_lists", .q = {2, 11}, .lists = {3}, .pairs = 2},
+           {.name = "of_heads", .step = softmax, .q = {2, 11}, .lists = {2, 4, 1}, .of_heads = true},
+           {.name = "weights", .step = weights, .q = {2, 11}, .blocks = {4}, .lists = {3}},
+           {.name = "one_key", .step = weights, .q = {1, 1, 1}, .blocks = {7, 1}, .lists = {1}},
+           {.name = "one", .step = weights, .q = {1, 11, 4, 2}, .blocks = {3}, .lists = {3}, .softmax_one = true},
+           {.name = "late", .step = weights, .q = {3, 8}, .lists = {2, 3, 3}, .shared = false},
+           {.name = "more", .step = weights, .q = eleven, .blocks = {2, 4, 5}, .lists = {3}, .backwards = true},
+           {.name = "of_one_query", .step = weights, .q = {2, 5}, .blocks = {7, 1, 1}, .lists = {6, 1}},
+           {.name = "tiles", .step = weights, .q = {1, 201, 2, 2, 2, 1}, .blocks = {3, 6}, .lists = {4, 130}},
            {.name = "over_a_tile",
            .step = weights,
-           .rows = 1,
-           .queries = 7,
-           .size = 2,
-           .value_size = 2,
-           .blocks = 3,
-           .length = 70,
-           .lists = 3,
-           .per_list = 5,
+           .q = {1, 7},
+           .blocks = {3, 70},
+           .lists = {3, 5},
            .softmax_one = true},
-           {.name = "wide",
+           {.name = "wide", .step = weights, .q = {1, 4, 1, 1, 132, 70}, .lists = {2}, .spread = 0.3},
+           {.name = "large", .step = weights, .q = eleven, .lists = {3}, .spread = 20, .amplification = 400},
+           {.name = "low_one",
            .step = weights,
-           .rows = 1,
-           .queries = 4,
-           .heads = 1,
-           .size = 132,
-           .value_size = 70,
-           .lists = 2,
-           .spread = 0.3},
-           {.name = "large_logits",
-           .step = weights,
-           .rows = 1,
-           .queries = 11,
-           .lists = 3,
-           .spread = 20,
-           .amplification = 400},
-           {.name = "low_logits_one",
-           .step = weights,
-           .rows = 1,
-           .queries = 11,
-           .lists = 3,
+           .q = eleven,
+           .lists = {3},
            .softmax_one = true,
            .spread = 0.5,
            .mean = 3,
            .amplification = 200},
-           {.name = "weights_bf16", .step = weights, .queries = 11, .lists = 3, .rounded = true, .spread = 0.7},
+           {.name = "weights_bf16", .step = weights, .q = {2, 11}, .lists = {3}, .rounded = true, .spread = 0.7},
        }) {
     add_listed(cases, form);
   }
@@ -319,114 +278,62 @@ void add_listed_cases(std::vector<OpCase>& cases) {
 // Several queries and heads in whole chunks of 8 features: tensor cores in bf16, 64 entries of a list at a time.
 void add_listed_chunk_cases(std::vector<OpCase>& cases) {
   using enum Step;
-  const ListedForm eight{.name = "", .rows = 1, .queries = 30, .size = 8, .value_size = 8, .spread = 0.5};
-  const auto changed = [&](const std::string& name, const auto& change) {
-    ListedForm form = eight;
-    form.name = name;
-    change(form);
-    return form;
+  const OfQueries few{1, 30, 2, 1, 8, 8};
+  std::vector<ListedForm> forms{
+      {.name = "chunks", .q = {2, 21, 4, 2, 16, 24}, .blocks = {7, 11, 3}, .pairs = 8},
+      {.name = "chunks_plain",
+       .step = softmax,
+       .q = {2, 21, 2, 1, 24, 8},
+       .blocks = {7, 64},
+       .pairs = 5,
+       .interleaved = true},
+      {.name = "chunks_not_shared", .q = {1, 41, 2, 1, 8, 8}, .blocks = {90}, .pairs = 3},
+      {.name = "chunks_two", .q = {2, 2, 1, 1, 8, 8}},
+      {.name = "chunks_long", .q = {1, 30, 2, 1, 16, 16}, .blocks = {7, 133}, .pairs = 4},
+      {.name = "chunks_landmark_behind", .q = few, .blocks = {7, 65}, .pairs = 4},  // it has a tile to itself
+      {.name = "chunks_long_plain", .step = softmax, .q = few, .blocks = {7, 70}, .pairs = 2},
+      {.name = "chunks_wide", .q = {1, 3, 2, 1, 16, 136}, .blocks = {7, 9}},
+      {.name = "chunks_weights", .step = weights, .q = {2, 71, 4, 2, 16, 24}, .blocks = {3, 64}, .lists = {2, 66, 3}},
+      {.name = "chunks_weights_long",
+       .step = weights,
+       .q = {1, 20, 2, 1, 24, 8},
+       .blocks = {3, 150, 3},
+       .lists = {3, 9},
+       .softmax_one = true},
+      {.name = "chunks_weights_of_tiles",
+       .step = weights,
+       .q = {1, 205, 1, 1, 8, 8},
+       .blocks = {3, 5},
+       .lists = {2, 170}},
   };
-  for (const ListedForm& form : std::vector<ListedForm>{
-           {.name = "chunks",
-         .queries = 21,
-         .heads = 4,
-         .kv_heads = 2,
-         .size = 16,
-         .value_size = 24,
-         .length = 11,
-         .chosen = 3,
-         .pairs = 8,
-         .spread = 0.5},
-           {.name = "chunks_plain",
-           .step = softmax,
-           .queries = 21,
-           .size = 24,
-           .value_size = 8,
-           .length = 64,
-           .pairs = 5,
-           .interleaved = true,
-           .spread = 0.5},
-           changed("chunks_not_shared", [](ListedForm& f) { f.blocks = 90, f.pairs = 3, f.queries = 41; }),
-           changed("chunks_two", [](ListedForm& f) { f.rows = 2, f.queries = 2, f.heads = 1; }),
-           changed("chunks_long", [](ListedForm& f) { f.length = 133, f.pairs = 4; }),
-           // The landmark has a tile to itself.
-           changed("chunks_landmark_behind", [](ListedForm& f) { f.length = 65, f.pairs = 4; }),
-           changed("chunks_long_plain", [](ListedForm& f) { f.step = softmax, f.length = 70, f.pairs = 2; }),
-           changed("chunks_widest",
-                   [](ListedForm& f) { f.size = f.value_size = 128, f.length = 9, f.pairs = 64, f.spread = 0.1; }),
-           changed("chunks_wide", [](ListedForm& f) { f.size = 16, f.value_size = 136, f.length = 9; }),
-           {.name = "chunks_weights",
-           .step = weights,
-           .queries = 71,
-           .heads = 4,
-           .kv_heads = 2,
-           .size = 16,
-           .value_size = 24,
-           .blocks = 3,
-           .length = 64,
-           .lists = 2,
-           .per_list = 66,
-           .before = 3,
-           .spread = 0.5},
-           {.name = "chunks_weights_long",
-           .step = weights,
-           .rows = 1,
-           .queries = 20,
-           .size = 24,
-           .value_size = 8,
-           .blocks = 3,
-           .length = 150,
-           .chosen = 3,
-           .lists = 3,
-           .per_list = 9,
-           .softmax_one = true,
-           .spread = 0.5},
-           {.name = "chunks_weights_of_rows",
-           .step = weights,
-           .rows = 3,
-           .queries = 37,
-           .kv_heads = 2,
-           .size = 64,
-           .value_size = 40,
-           .blocks = 6,
-           .length = 19,
-           .chosen = 3,
-           .lists = 2,
-           .per_list = 21,
-           .shared = false,
-           .spread = 0.2},
-           {.name = "chunks_weights_of_tiles",
-           .step = weights,
-           .rows = 1,
-           .queries = 205,
-           .heads = 1,
-           .size = 8,
-           .value_size = 8,
-           .blocks = 3,
-           .length = 5,
-           .lists = 2,
-           .per_list = 170,
-           .spread = 0.5},
-           {.name = "chunks_weights_widest",
-           .step = weights,
-           .rows = 1,
-           .queries = 40,
-           .size = 128,
-           .value_size = 128,
-           .blocks = 2,
-           .length = 66,
-           .lists = 1,
-           .per_list = 38,
-           .spread = 0.1},
-           changed("chunks_weights_large_logits",
-                   [](ListedForm& f) { f.step = weights, f.lists = 8, f.spread = 20, f.amplification = 400; }),
-           changed("chunks_weights_low_logits_one",
-                   [](ListedForm& f) {
-                     f.step = weights, f.lists = 8, f.softmax_one = true, f.mean = 2, f.amplification = 200;
-                   }),
-       }) {
-    add_listed(cases, form);
-  }
+  for (ListedForm& form : forms) form.spread = 0.5;
+  const std::vector<ListedForm> others{
+      {.name = "chunks_widest", .q = {1, 20, 2, 1, 128, 128}, .blocks = {7, 9}, .pairs = 64, .spread = 0.1},
+      {.name = "chunks_weights_of_rows",
+       .step = weights,
+       .q = {3, 37, 2, 2, 64, 40},
+       .blocks = {6, 19, 3},
+       .lists = {2, 21},
+       .shared = false,
+       .spread = 0.2},
+      {.name = "chunks_weights_widest",
+       .step = weights,
+       .q = {1, 40, 2, 1, 128, 128},
+       .blocks = {2, 66},
+       .lists = {1, 38},
+       .spread = 0.1},
+      {.name = "chunks_weights_large", .step = weights, .q = few, .lists = {8}, .spread = 20, .amplification = 400},
+      {.name = "chunks_weights_low_one",
+       .step = weights,
+       .q = few,
+       .lists = {8},
+       .softmax_one = true,
+       .spread = 0.5,
+       .mean = 2,
+       .amplification = 200},
+  };
+  forms.insert(forms.end(), others.begin(), others.end());
+  for (const ListedForm& form : forms) add_listed(cases, form);
 }
 
 }  // namespace quire::test
