@@ -18,6 +18,19 @@ Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length) {
   return found.value().reshape({rows, index.dim(1) / length, length, heads, size});
 }
 
+ops::BlockPlacing placing_of(const BlockLog* log, const StateView& state, const CarriedBlocks& carried) {
+  std::vector<int64_t> length(static_cast<size_t>(state.rows()), 0), oldest;
+  if (log != nullptr) length = carried.length;
+  for (const int64_t of_row : length) oldest.push_back(carried.max_length - of_row);
+  ops::BlockPlacing placing;
+  placing.length = by_row(length, state.device());
+  placing.first = by_row(oldest, state.device());
+  placing.head = log == nullptr ? placing.length : log->head(state);
+  placing.slots = log == nullptr ? 1 : log->slots(state);
+  placing.stored = carried.max_length;
+  return placing;
+}
+
 BlockLogOptions log_of_tokens(int64_t period, int64_t capacity, int64_t key_heads, int64_t size, int64_t value_size) {
   return {.period = period,
           .capacity = capacity,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/block_attention.h"
 #include "layers/carried/carried_blocks.h"
 #include "layers/carried/fetched_entries.h"
 #include "layers/parameters/scope.h"
@@ -79,6 +80,9 @@ class BlockLog {
   LogId keys_, values_, summaries_;
 };
 
+// Returns what places candidates 0 to max_length - 1, the stored blocks, of which a row has the last ones. Without a
+// log no row has any. The index is left to the caller.
+ops::BlockPlacing placing_of(const BlockLog* log, const StateView& state, const CarriedBlocks& carried);
 // Returns keys or values [R, S, Hk, D] at the places index i32 [R, N L], -1 for zeros: [R, N, L, Hk, D].
 Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length);
 // The log of blocks of the tokens' own keys, whose logs are named keys and values.

@@ -177,7 +177,7 @@ MobaHeads::Chosen MobaHeads::choose(const Forward& f, const CarriedBlocks& carri
   const int64_t count = carried.max_length + own.dim(1);
   const int64_t chosen_count = std::min(config_.top_k - 1, count);
   const Shape shape{rows, q.dim(1), shape_.heads, chosen_count};
-  ops::BlockPlacing placing;
+  ops::BlockPlacing placing = placing_of(store_ ? &*store_ : nullptr, f.state, carried);
   placing.index = f.selection(scope_, [&] {
     if (chosen_count == 0) return Tensor::empty(shape, DType::i32, device);
     return choose_blocks(
@@ -185,15 +185,6 @@ MobaHeads::Chosen MobaHeads::choose(const Forward& f, const CarriedBlocks& carri
         [&](const BlockPiece& piece) { return scores(f, carried, q, own, piece); },
         [&](const BlockPiece& piece) { return candidates(f, carried, blocks, piece); });
   });
-  // Without a store no row holds anything.
-  const std::vector<int64_t> length = store_ ? carried.length : std::vector<int64_t>(static_cast<size_t>(rows), 0);
-  std::vector<int64_t> oldest;
-  for (const int64_t of_row : length) oldest.push_back(carried.max_length - of_row);
-  placing.length = by_row(length, device);
-  placing.first = by_row(oldest, device);
-  placing.head = store_ ? store_->head(f.state) : placing.length;
-  placing.slots = store_ ? store_->slots(f.state) : 1;
-  placing.stored = carried.max_length;
   Chosen chosen{Tensor::empty(shape, DType::i32, device),
                 Tensor::empty(shape, DType::i32, device),
                 Tensor::empty(shape, DType::i32, device),

@@ -86,18 +86,10 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
   const DType wide = wide_type(x.value().dtype());
   const Shape before{rows, chosen_count}, chosen{rows, cut.max_chunks, chosen_count},
       lists{rows, 1 + cut.max_chunks, chosen_count};
-  ops::BlockPlacing placing;
+  ops::BlockPlacing placing = placing_of(store, f.state, carried);
   placing.index = Tensor::empty(chosen, DType::i32, device);
   placing.age = store == nullptr ? Tensor::zeros(before, DType::i32, device) : f.state.current(ages_);
   placing.count = cut.count;
-  placing.head = store == nullptr ? Tensor::zeros({rows}, DType::i32, device) : store->head(f.state);
-  const std::vector<int64_t> length = store == nullptr ? std::vector<int64_t>(cut.whole.size(), 0) : carried.length;
-  std::vector<int64_t> oldest;
-  for (const int64_t of_row : length) oldest.push_back(carried.max_length - of_row);
-  placing.length = by_row(length, device);
-  placing.first = by_row(oldest, device);
-  placing.stored = carried.max_length;
-  placing.slots = store == nullptr ? 0 : store->slots(f.state);
   Variable queries, of_chunks;
   if (cut.max_chunks > 0) {
     if (uses_landmarks()) {
