@@ -65,42 +65,13 @@ QUIRE_OP(block_attention, const Tensor& out, const Tensor& lse, const BlockAtten
 QUIRE_OP(block_attention_backward, const BlockAttentionGradients& gradients, const Tensor& dout, const Tensor& dlse,
          const Tensor& out, const Tensor& lse, const BlockAttentionInputs& in);
 
-// Blocks that a row has stored: L keys and values each, rotated by their places within the block. Query (r, t, h) reads
-// the K blocks that `slot` lists for it. For a block that lies n blocks before the one in which q's rotation begins, q
-// is rotated further by row n of `table`; `rotation` gives these n.
-//
-// With landmarks the last key of a block is its landmark: the shares of the blocks are a softmax over their landmarks,
-// and a share is divided among the other keys of its block by a softmax over these. Without, one softmax runs over all
-// keys of the blocks. A query with no block gets zero.
-struct StoredAttentionInputs {
-  Tensor q;         // [R, T, H, D]
-  Tensor keys;      // [N, L, Hk, D], of the type of q or bf16
-  Tensor values;    // [N, L, Hk, Dv], the same
-  Tensor slot;      // i32 [R, T, H, K], -1: none
-  Tensor rotation;  // i32 [R, T, H, K], with a table
-  Tensor table;     // made by rotary_table, position 0 first; optional
-  double scale = 1;
-  bool landmarks = false;
-  bool interleaved = false;  // pairs of features as in RotaryInputs
-
-  template <typename F>
-  void for_each_tensor(F& f) const {
-    for (const Tensor* tensor : {&q, &keys, &values, &slot, &rotation, &table}) f(*tensor);
-  }
-};
-// out [R, T, H, Dv]; lse wide [R, H, T]: log of the sum over landmarks, or over keys.
-QUIRE_OP(stored_attention, const Tensor& out, const Tensor& lse, const StoredAttentionInputs& in);
-// dlse as for block_attention. Keys and values are constant.
-QUIRE_OP(stored_attention_backward, const Tensor& dq, const Tensor& dout, const Tensor& dlse, const Tensor& out,
-         const Tensor& lse, const StoredAttentionInputs& in);
-
 inline constexpr int64_t kMaxChosenBlocks = 256;  // for one query
 
 // Places the chosen blocks. A row has length[r] blocks in a ring of C slots, whose next write goes to head[r]. Of the
 // candidates that `index` lists, number first[r] is the oldest one in the ring; numbers from `stored` on are blocks of
-// the subsequence itself.
+// the subsequence itself. The age of a stored block counts blocks back from the newest, 1.
 struct BlockPlacing {
-  Tensor index;   // i32 [R, T, H, K], -1: none
+  Tensor index;   // i32 [R, .., K], -1: none
   Tensor head;    // i32 [R]
   Tensor length;  // i32 [R]
   Tensor first;   // i32 [R]
@@ -110,14 +81,20 @@ struct BlockPlacing {
   // many were read. Of n chosen blocks, sorted by age, block i stands at place i or, when it is among the n newest of
   // the row, at the i-th of the last n places. Undefined: blocks stand where they were read.
   Tensor places;
+  // Lists that rows carry (Hu et al. 2025, "DRT"), index [R, N, K]: the outputs have one list more, [R, 1 + N, K], the
+  // first one of the blocks of the ages i32 [R, K], 0: none. No list is sorted.
+  Tensor age;
+  Tensor count;  // i32 [R], with ages: blocks by which the subsequence makes the document longer
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor : {&index, &head, &length, &first, &places}) f(*tensor);
+    for (const Tensor* tensor : {&index, &head, &length, &first, &places, &age, &count}) f(*tensor);
   }
 };
-// All outputs are i32 [R, T, H, K]. slot and rotation, for StoredAttentionInputs: stored blocks by age, oldest first,
-// then -1; the slots of row r begin at r C. own: for blocks of the subsequence their number, counted from 0, else -1.
+// All outputs are i32 of the shape of index. slot and rotation, for ListedAttentionInputs: stored blocks by age, oldest
+// first, then -1; the slots of row r begin at r C. own: for blocks of the subsequence their number, counted from 0,
+// else -1. With ages: slot, or -1; own: the numbers of row r begin at r N; rotation: the age of each block at the end
+// of the subsequence, 0: none.
 QUIRE_OP(place_blocks, const Tensor& slot, const Tensor& rotation, const Tensor& own, const BlockPlacing& in);
 
 }  // namespace quire::ops

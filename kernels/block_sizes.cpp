@@ -63,56 +63,20 @@ void check_block_attention_backward(const BlockSizes& s, const ops::BlockAttenti
   require_blocks("dv", g.dv, in.v.shape(), type);
 }
 
-StoredSizes::StoredSizes(const ops::StoredAttentionInputs& in)
-    : rows(in.q.dim(0)),
-      queries(in.q.dim(1)),
-      heads(in.q.dim(2)),
-      kv_heads(in.keys.dim(2)),
-      size(in.q.dim(3)),
-      value_size(in.values.dim(3)),
-      chosen(in.slot.dim(3)),
-      length(in.keys.dim(1)) {
-  QUIRE_CHECK(kv_heads > 0 && heads % kv_heads == 0, "stored_attention: {} query heads are no multiple of {} key heads",
-              heads, kv_heads);
-  const DType stored = in.keys.dtype();
-  QUIRE_CHECK(stored == in.q.dtype() || stored == DType::bf16, "stored_attention: keys in {} beside queries in {}",
-              name_of(stored), name_of(in.q.dtype()));
-  QUIRE_CHECK(!in.landmarks || length > 1, "stored_attention: blocks of {} keys have no key beside the landmark",
-              length);
-  require_blocks("q", in.q, in.q.shape(), in.q.dtype());
-  require_blocks("keys", in.keys, {in.keys.dim(0), length, kv_heads, size}, stored);
-  require_blocks("values", in.values, {in.keys.dim(0), length, kv_heads, value_size}, stored);
-  require_blocks("slot", in.slot, {rows, queries, heads, chosen}, DType::i32);
-  require_blocks("rotation", in.rotation, in.slot.shape(), DType::i32);
-  QUIRE_CHECK(!in.table.defined() || in.rotation.defined(), "stored_attention: a table without rotations");
-  if (in.table.defined()) {
-    require_blocks("table", in.table, {in.table.dim(0), 2, in.table.dim(2)}, wide_type(in.q.dtype()));
-    QUIRE_CHECK(2 * in.table.dim(2) <= size, "stored_attention: {} features are rotated but a head has {}",
-                2 * in.table.dim(2), size);
-  }
-}
-
-void check_stored_attention(const StoredSizes& s, const Tensor& out, const Tensor& lse,
-                            const ops::StoredAttentionInputs& in) {
-  require_blocks("out", out, {s.rows, s.queries, s.heads, s.value_size}, in.q.dtype());
-  require_blocks("lse", lse, {s.rows, s.heads, s.queries}, wide_type(in.q.dtype()));
-}
-
-void check_stored_attention_backward(const StoredSizes& s, const Tensor& dq, const Tensor& dout, const Tensor& dlse,
-                                     const Tensor& out, const Tensor& lse, const ops::StoredAttentionInputs& in) {
-  check_stored_attention(s, out, lse, in);
-  require_blocks("dq", dq, in.q.shape(), in.q.dtype());
-  require_blocks("dout", dout, out.shape(), in.q.dtype());
-  require_blocks("dlse", dlse, lse.shape(), lse.dtype());
-}
-
 void check_place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own, const ops::BlockPlacing& in) {
-  const Shape& shape = in.index.shape();
-  QUIRE_CHECK(shape.rank() == 4 && shape[3] <= ops::kMaxChosenBlocks, "place_blocks: index is {}", shape.to_string());
-  for (const Tensor* tensor : {&slot, &rotation, &own, &in.index}) require_blocks("index", *tensor, shape, DType::i32);
-  for (const Tensor* tensor : {&in.head, &in.length, &in.first, &in.places}) {
-    require_blocks("row", *tensor, {shape[0]}, DType::i32);
+  const Shape& index = in.index.shape();
+  const int64_t top_k = index[-1];
+  QUIRE_CHECK(index.rank() == (in.age.defined() ? 3 : 4) && top_k <= ops::kMaxChosenBlocks, "place_blocks: index is {}",
+              index.to_string());
+  Shape shape = index;
+  if (in.age.defined()) ++shape[1];
+  require_blocks("index", in.index, index, DType::i32);
+  for (const Tensor* tensor : {&slot, &rotation, &own}) require_blocks("list", *tensor, shape, DType::i32);
+  require_blocks("age", in.age, {index[0], top_k}, DType::i32);
+  for (const Tensor* tensor : {&in.head, &in.length, &in.first, &in.places, &in.count}) {
+    require_blocks("row", *tensor, {index[0]}, DType::i32);
   }
+  QUIRE_CHECK(in.count.defined() == in.age.defined(), "place_blocks: ages and counts come together");
 }
 
 }  // namespace quire

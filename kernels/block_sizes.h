@@ -21,16 +21,6 @@ void check_block_attention_backward(const BlockSizes& sizes, const ops::BlockAtt
                                     const Tensor& dout, const Tensor& dlse, const Tensor& out, const Tensor& lse,
                                     const ops::BlockAttentionInputs& in);
 
-struct StoredSizes {
-  int64_t rows, queries, heads, kv_heads, size, value_size, chosen, length;  // length: L
-
-  explicit StoredSizes(const ops::StoredAttentionInputs& in);
-};
-
-void check_stored_attention(const StoredSizes& sizes, const Tensor& out, const Tensor& lse,
-                            const ops::StoredAttentionInputs& in);
-void check_stored_attention_backward(const StoredSizes& sizes, const Tensor& dq, const Tensor& dout, const Tensor& dlse,
-                                     const Tensor& out, const Tensor& lse, const ops::StoredAttentionInputs& in);
 void check_place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own, const ops::BlockPlacing& in);
 
 }  // namespace quire

@@ -54,7 +54,7 @@ BlockBackwardScratch::BlockBackwardScratch(const BlockSizes& s, const ops::Block
   long_blocks = Tensor::empty({s.rows, s.heads, s.queries, max_long_blocks, kLongBlockNumbers}, wide, device);
 }
 
-StoredScratch::StoredScratch(const StoredSizes& s, const ops::StoredAttentionInputs& in, bool backward) {
+ListedScratch::ListedScratch(const ListedSizes& s, const ops::ListedAttentionInputs& in, bool backward) {
   const Device device = in.q.device();
   const int64_t width = backward ? s.size : s.value_size;
   const int64_t of_line = s.chosen * width * static_cast<int64_t>(sizeof(float));
@@ -62,23 +62,19 @@ StoredScratch::StoredScratch(const StoredSizes& s, const ops::StoredAttentionInp
   entries = Tensor::empty({4, lines * s.chosen}, DType::i32, device);
   parts = Tensor::empty({lines * s.chosen, width}, DType::f32, device);
   if (backward) {
-    delta = Tensor::empty({s.rows, s.heads, s.queries}, DType::f32, device);
+    if (!in.weight.defined()) delta = Tensor::empty({s.rows, s.heads, s.queries}, DType::f32, device);
   } else {
     gates = Tensor::empty({lines * s.chosen}, DType::f32, device);
   }
 }
 
-// The tiles of a list are full but for one.
-GroupedScratch::GroupedScratch(const GroupedSizes& s, Device device)
-    : ranges(Tensor::empty({s.rows, s.lists, 2}, DType::i32, device)),
-      tiles(Tensor::empty({s.rows, std::min(s.queries, s.queries / kGpuTile + s.lists), kListTileNumbers}, DType::i32,
-                          device)) {}
-
-GroupedBackwardScratch::GroupedBackwardScratch(const GroupedSizes& s, const ops::GroupedCrossAttentionGradients& g,
-                                               const ops::GroupedCrossAttentionInputs& in)
-    : delta(Tensor::empty({s.rows, s.heads, s.queries, s.chosen}, wide_type(in.q.dtype()), in.q.device())) {
-  if (!g.dkeys.defined() && !g.dvalues.defined()) return;
-  entries = Tensor::empty({4, in.chosen.numel()}, DType::i32, in.q.device());
+ListBackwardScratch::ListBackwardScratch(const ListedSizes& s, const ops::ListedAttentionGradients& g,
+                                         const ops::ListedAttentionInputs& in) {
+  if (!in.weight.defined()) return;
+  const Device device = in.q.device();
+  inner = Tensor::empty({s.rows, s.heads, s.queries, s.chosen}, wide_type(in.q.dtype()), device);
+  ranges = Tensor::empty({s.rows, s.lists, 2}, DType::i32, device);
+  if (g.dkeys.defined() || g.dvalues.defined()) entries = Tensor::empty({4, in.blocks.numel()}, DType::i32, device);
 }
 
 CodeScratch::CodeScratch(const CodeAttentionSizes& s, Device device)

@@ -6,8 +6,8 @@
 #include "kernels/attention_sizes.h"
 #include "kernels/block_sizes.h"
 #include "kernels/delta_sizes.h"
-#include "kernels/grouped_sizes.h"
 #include "kernels/knn_sizes.h"
+#include "kernels/listed_sizes.h"
 #include "kernels/vq_sizes.h"
 
 namespace quire {
@@ -69,42 +69,34 @@ struct BlockBackwardScratch {
   BlockBackwardScratch(const BlockSizes& sizes, const ops::BlockAttentionInputs& in, Device device);
 };
 
-// stored_attention and its backward pass take this in bf16 on tensor cores.
-struct StoredScratch {
+// listed_attention and its backward pass take this in bf16 on tensor cores.
+struct ListedScratch {
   int64_t lines;   // queries and heads that are worked on at a time; an entry is one of them and a block that it reads
   Tensor entries;  // i32 [4, lines K]: places of entries, sorted, and the entries; the same as they come
   Tensor parts;    // [lines K, Dv], or D in the backward pass: the results of the entries
   Tensor gates;    // [lines K] of the forward pass
-  Tensor delta;    // [R, H, T] of the backward pass: dout . out
+  Tensor delta;    // [R, H, T] of the backward pass without weights: dout . out
 
-  StoredScratch(const StoredSizes& sizes, const ops::StoredAttentionInputs& in, bool backward);
+  ListedScratch(const ListedSizes& sizes, const ops::ListedAttentionInputs& in, bool backward);
   // Operands of these sizes go to tensor cores when their addresses allow it. One token at a time, as text is
-  // generated, has too few queries that could read the same block.
-  static bool needed(const StoredSizes& sizes, const ops::StoredAttentionInputs& in) {
+  // generated, has too few queries that could read the same block, if they choose for themselves.
+  static bool needed(const ListedSizes& sizes, const ops::ListedAttentionInputs& in) {
     const auto suits = [](int64_t features) { return features > 0 && features % 8 == 0 && features <= 128; };
-    return in.q.dtype() == DType::bf16 && suits(sizes.size) && suits(sizes.value_size) && sizes.chosen > 0 &&
-           sizes.queries > 1;
+    return in.q.dtype() == DType::bf16 && in.keys.dtype() == DType::bf16 && suits(sizes.size) &&
+           suits(sizes.value_size) && sizes.chosen > 0 && (sizes.queries > 1 || in.weight.defined());
   }
 
   static inline int64_t max_bytes = int64_t{256} << 20;  // limit of parts; a test may set another number
 };
 
-// grouped_cross_attention and its backward pass take this.
-inline constexpr int64_t kListTileNumbers = 3;
-struct GroupedScratch {
-  Tensor ranges;  // i32 [R, L, 2]: the queries that read a list
-  Tensor tiles;   // i32 [R, tiles, kListTileNumbers]: the list of a tile of queries, its first query and their number
+// listed_attention_backward takes this with weights.
+struct ListBackwardScratch {
+  Tensor inner;    // [R, H, T, K] sums of p dp
+  Tensor ranges;   // i32 [R, G, 2]: the queries that read a list
+  Tensor entries;  // i32 [4, R G K] for the gradients of keys and values: blocks of entries, sorted, and the entries
 
-  GroupedScratch(const GroupedSizes& sizes, Device device);
-};
-
-// grouped_cross_attention_backward takes this as well.
-struct GroupedBackwardScratch {
-  Tensor delta;    // [R, H, T, K] sums of p dp
-  Tensor entries;  // i32 [4, R L K] for the gradients of keys and values: chunks of entries, sorted, and the entries
-
-  GroupedBackwardScratch(const GroupedSizes& sizes, const ops::GroupedCrossAttentionGradients& gradients,
-                         const ops::GroupedCrossAttentionInputs& in);
+  ListBackwardScratch(const ListedSizes& sizes, const ops::ListedAttentionGradients& gradients,
+                      const ops::ListedAttentionInputs& in);
 };
 
 // code_attention and its backward pass take this in bf16 on tensor cores.

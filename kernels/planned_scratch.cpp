@@ -88,19 +88,18 @@ void take_block_attention_backward(const ops::BlockAttentionGradients&, const Te
   BlockBackwardScratch(sizes, in, kMeta);
 }
 
-void take_stored(const ops::StoredAttentionInputs& in, bool backward) {
+void take_listed_attention(const Tensor&, const Tensor&, const Tensor&, const ops::ListedAttentionInputs& in) {
   if (g_planned != DeviceKind::cuda) return;
-  const StoredSizes sizes(in);
-  if (StoredScratch::needed(sizes, in)) StoredScratch(sizes, in, backward);
+  const ListedSizes sizes(in);
+  if (ListedScratch::needed(sizes, in)) ListedScratch(sizes, in, false);
 }
 
-void take_stored_attention(const Tensor&, const Tensor&, const ops::StoredAttentionInputs& in) {
-  take_stored(in, false);
-}
-
-void take_stored_attention_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                    const ops::StoredAttentionInputs& in) {
-  take_stored(in, true);
+void take_listed_attention_backward(const ops::ListedAttentionGradients& gradients, const Tensor&, const Tensor&,
+                                    const Tensor&, const Tensor&, const ops::ListedAttentionInputs& in) {
+  if (g_planned != DeviceKind::cuda) return;
+  const ListedSizes sizes(in);
+  const ListBackwardScratch scratch(sizes, gradients, in);
+  if (ListedScratch::needed(sizes, in)) ListedScratch(sizes, in, true);
 }
 
 void take_code_attention(const Tensor&, const Tensor&, const ops::CodeAttentionInputs& in) {
@@ -115,18 +114,6 @@ void take_code_attention_backward(const Tensor&, const Tensor& du, const Tensor&
   const CodeAttentionSizes sizes(in);
   const CodeBackwardScratch scratch(sizes, du.defined(), wide_type(in.q.dtype()), kMeta);
   if (CodeScratch::needed(sizes, in.q.dtype())) CodeScratch(sizes, kMeta);
-}
-
-void take_grouped_cross_attention(const Tensor&, const Tensor&, const ops::GroupedCrossAttentionInputs& in) {
-  if (g_planned == DeviceKind::cuda) GroupedScratch(GroupedSizes(in), kMeta);
-}
-
-void take_grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients& gradients, const Tensor&,
-                                           const Tensor&, const ops::GroupedCrossAttentionInputs& in) {
-  if (g_planned != DeviceKind::cuda) return;
-  const GroupedSizes sizes(in);
-  const GroupedScratch scratch(sizes, kMeta);
-  GroupedBackwardScratch(sizes, gradients, in);
 }
 
 void take_delta_rule_backward(const ops::DeltaGradients&, const Tensor&, const Tensor&, const Tensor&,
@@ -153,12 +140,10 @@ PlannedScratch::PlannedScratch(DeviceKind kind) {
   ops::attention_backward.bind(DeviceKind::meta, take_attention_backward);
   ops::block_attention.bind(DeviceKind::meta, take_block_attention);
   ops::block_attention_backward.bind(DeviceKind::meta, take_block_attention_backward);
-  ops::stored_attention.bind(DeviceKind::meta, take_stored_attention);
-  ops::stored_attention_backward.bind(DeviceKind::meta, take_stored_attention_backward);
+  ops::listed_attention.bind(DeviceKind::meta, take_listed_attention);
+  ops::listed_attention_backward.bind(DeviceKind::meta, take_listed_attention_backward);
   ops::code_attention.bind(DeviceKind::meta, take_code_attention);
   ops::code_attention_backward.bind(DeviceKind::meta, take_code_attention_backward);
-  ops::grouped_cross_attention.bind(DeviceKind::meta, take_grouped_cross_attention);
-  ops::grouped_cross_attention_backward.bind(DeviceKind::meta, take_grouped_cross_attention_backward);
   ops::delta_rule_backward.bind(DeviceKind::meta, take_delta_rule_backward);
   ops::knn_search.bind(DeviceKind::meta, take_knn_search);
 }

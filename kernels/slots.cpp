@@ -14,11 +14,10 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
-#include "kernels/grouped_cross_attention.h"
 #include "kernels/knn.h"
+#include "kernels/listed_attention.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
-#include "kernels/place_chunks.h"
 #include "kernels/pointwise.h"
 #include "kernels/position.h"
 #include "kernels/rotary.h"
@@ -121,44 +120,31 @@ double block_attention_backward_flops(const BlockAttentionGradients&, const Tens
   return block_pairs(in) * 2 * static_cast<double>(3 * in.q.dim(3) + 2 * in.v.dim(3));
 }
 
-double stored_pairs(const StoredAttentionInputs& in) {
-  const std::vector<int32_t> slots = in.slot.to_vector<int32_t>();
-  const auto read = std::count_if(slots.begin(), slots.end(), [](int32_t slot) { return slot >= 0; });
-  return static_cast<double>(read) * static_cast<double>(in.keys.dim(1));
-}
-
-double stored_attention_flops(const Tensor&, const Tensor&, const StoredAttentionInputs& in) {
-  return stored_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.values.dim(3));
-}
-
-double stored_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                       const StoredAttentionInputs& in) {
-  return stored_pairs(in) * 2 * static_cast<double>(2 * in.q.dim(3) + in.values.dim(3));
-}
-
-// Returns the number of pairs of a query and a key of a chosen chunk, times heads.
-double grouped_pairs(const GroupedCrossAttentionInputs& in) {
-  const std::vector<int32_t> lists = in.list.to_vector<int32_t>(), chosen = in.chosen.to_vector<int32_t>();
-  const int64_t queries = in.q.dim(1), count = in.chosen.dim(1), top_k = in.chosen.dim(2);
+// Returns the number of pairs of a query and a key of a listed block, times heads.
+double listed_pairs(const ListedAttentionInputs& in) {
+  const std::vector<int32_t> blocks = in.blocks.to_vector<int32_t>();
+  const std::vector<int32_t> lists = in.list.defined() ? in.list.to_vector<int32_t>() : std::vector<int32_t>();
+  const int64_t queries = in.q.dim(1), count = in.blocks.dim(1), of_list = in.blocks.dim(2) * in.blocks.dim(3);
   int64_t read = 0;
-  for (size_t i = 0; i < lists.size(); ++i) {
-    if (lists[i] < 0 || lists[i] >= count) continue;
-    const auto own = chosen.begin() + (static_cast<int64_t>(i) / queries * count + lists[i]) * top_k;
-    read += std::count_if(own, own + top_k, [](int32_t chunk) { return chunk >= 0; });
+  for (int64_t i = 0; i < in.q.dim(0) * queries; ++i) {
+    const int64_t list = lists.empty() ? i % queries : lists[static_cast<size_t>(i)];
+    if (list < 0 || list >= count) continue;
+    const auto own = blocks.begin() + (i / queries * count + list) * of_list;
+    read += std::count_if(own, own + of_list, [](int32_t block) { return block >= 0; });
   }
-  return static_cast<double>(read * in.keys.dim(1) * in.q.dim(2));
+  return static_cast<double>(read * in.keys.dim(1) * (in.q.dim(2) / in.blocks.dim(2)));
 }
 
-double grouped_cross_attention_flops(const Tensor&, const Tensor&, const GroupedCrossAttentionInputs& in) {
-  return grouped_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.values.dim(3));
+double listed_attention_flops(const Tensor&, const Tensor&, const Tensor&, const ListedAttentionInputs& in) {
+  return listed_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.values.dim(3));
 }
 
 // Counts the logits, the gradients of their softmax, and the requested gradients.
-double grouped_cross_attention_backward_flops(const GroupedCrossAttentionGradients& g, const Tensor&, const Tensor&,
-                                              const GroupedCrossAttentionInputs& in) {
+double listed_attention_backward_flops(const ListedAttentionGradients& g, const Tensor&, const Tensor&, const Tensor&,
+                                       const Tensor&, const ListedAttentionInputs& in) {
   const int64_t by_key = 1 + (g.dq.defined() ? 1 : 0) + (g.dkeys.defined() ? 1 : 0);
   const int64_t by_value = 1 + (g.dvalues.defined() ? 1 : 0);
-  return grouped_pairs(in) * 2 * static_cast<double>(by_key * in.q.dim(3) + by_value * in.values.dim(3));
+  return listed_pairs(in) * 2 * static_cast<double>(by_key * in.q.dim(3) + by_value * in.values.dim(3));
 }
 
 // Returns the number of pairs of a query and a key of a chunk that it has chosen, times heads.
@@ -216,12 +202,10 @@ double delta_rule_backward_flops(const DeltaGradients&, const Tensor& dout, cons
   attention_backward.count_flops(attention_backward_flops);
   block_attention.count_flops(block_attention_flops);
   block_attention_backward.count_flops(block_attention_backward_flops);
-  stored_attention.count_flops(stored_attention_flops);
-  stored_attention_backward.count_flops(stored_attention_backward_flops);
-  grouped_cross_attention.count_flops(grouped_cross_attention_flops);
-  grouped_cross_attention_backward.count_flops(grouped_cross_attention_backward_flops);
   chunk_attention.count_flops(chunk_attention_flops);
   chunk_attention_backward.count_flops(chunk_attention_backward_flops);
+  listed_attention.count_flops(listed_attention_flops);
+  listed_attention_backward.count_flops(listed_attention_backward_flops);
   knn_search.count_flops(knn_search_flops);
   knn_attention.count_flops(knn_attention_flops);
   knn_attention_backward.count_flops(knn_attention_backward_flops);

@@ -106,23 +106,4 @@ void check_rows_of_tables(const Tensor& rows, const Tensor& index, int64_t per_b
               index.dim(0), per_batch);
 }
 
-void check_place_chunks(const Tensor& slot, const Tensor& own, const Tensor& later, const ops::ChunkPlacing& in) {
-  const Shape& index = in.index.shape();
-  QUIRE_CHECK(index.rank() == 3 && in.index.dtype() == DType::i32, "place_chunks: index is {}", index.to_string());
-  require_alike("place_chunks", {&slot, &own, &later});
-  const Shape lists{index[0], index[1] + 1, index[2]};
-  QUIRE_CHECK(slot.shape() == lists && slot.dtype() == DType::i32, "place_chunks: {} for lists {}",
-              slot.shape().to_string(), lists.to_string());
-  QUIRE_CHECK(in.age.shape() == (Shape{index[0], index[2]}), "place_chunks: age is {}", in.age.shape().to_string());
-  for (const Tensor* rows : {&in.head, &in.count}) {
-    QUIRE_CHECK(rows->shape() == (Shape{index[0]}), "place_chunks: {} for {} rows", rows->shape().to_string(),
-                index[0]);
-  }
-  for (const Tensor* tensor : {&in.index, &in.age, &in.head, &in.count}) {
-    QUIRE_CHECK(tensor->dtype() == DType::i32 && tensor->is_contiguous(), "place_chunks: {} is not contiguous i32",
-                name_of(tensor->dtype()));
-  }
-  QUIRE_CHECK(in.stored <= in.slots, "place_chunks: {} chunks in {} slots", in.stored, in.slots);
-}
-
 }  // namespace quire

@@ -1,10 +1,10 @@
-// Checks that the kernels of all devices make on the operands of kernels/pointwise.h, kernels/axis.h,
-// kernels/choice.h and kernels/place_chunks.h. Each throws Error(internal) that names the operation.
+// Checks that the kernels of all devices make on the operands of kernels/pointwise.h, kernels/axis.h and
+// kernels/choice.h. Each throws Error(internal) that names the operation.
 #pragma once
 
 #include <initializer_list>
 
-#include "kernels/place_chunks.h"
+#include "kernels/op.h"
 
 namespace quire {
 
@@ -27,6 +27,5 @@ void check_softmax(const Tensor& out, const Tensor& lse, const Tensor& in, const
 void check_softmax_backward(const Tensor& din, const Tensor& dout, const Tensor& dlse, const Tensor& out);
 void check_top_k(const Tensor& index, const Tensor& in, const Tensor& mask);
 void check_rows_of_tables(const Tensor& rows, const Tensor& index, int64_t per_batch);
-void check_place_chunks(const Tensor& slot, const Tensor& own, const Tensor& later, const ops::ChunkPlacing& in);
 
 }  // namespace quire

@@ -34,22 +34,6 @@ BlockAttention block_attention(Tape& tape, const Variable& q, const Variable& k,
   return {results[0], results[1]};
 }
 
-BlockAttention stored_attention(Tape& tape, const Variable& q, ops::StoredAttentionInputs in) {
-  in.q = q.value();
-  const Shape shape{in.q.dim(0), in.q.dim(1), in.q.dim(2), in.values.dim(3)};
-  const Tensor y = Tensor::empty(shape, in.q.dtype(), in.q.device());
-  const Tensor lse = Tensor::empty({shape[0], shape[2], shape[1]}, wide_type(in.q.dtype()), in.q.device());
-  ops::stored_attention(y, lse, in);
-  const std::vector<Variable> results =
-      tape.results("stored_attention", {y, lse}, {&q}, [q, in, y, lse](const std::vector<Tensor>& d) {
-        const Tensor dq = Tensor::empty_like(in.q);
-        const Tensor dout = d[0].defined() ? d[0] : Tensor::zeros(y.shape(), y.dtype(), y.device());
-        ops::stored_attention_backward(dq, dout, d[1], y, lse, in);
-        q.gradient()->add(dq);
-      });
-  return {results[0], results[1]};
-}
-
 BlockAttention join(Tape& tape, const BlockAttention& a, const BlockAttention& b) {
   const Shape& shape = a.out.shape();
   const Shape by_query{shape[0], shape[2], shape[1], 1};

@@ -15,9 +15,6 @@ struct BlockAttention {
 BlockAttention block_attention(Tape& tape, const Variable& q, const Variable& k, const Variable& v,
                                ops::BlockAttentionInputs settings);
 
-// Attention to stored blocks, which are constant. settings: everything that is no variable.
-BlockAttention stored_attention(Tape& tape, const Variable& q, ops::StoredAttentionInputs settings);
-
 // Returns the softmax over the gates of both parts: out [R, T, H, Dv] and lse.
 BlockAttention join(Tape& tape, const BlockAttention& a, const BlockAttention& b);
 

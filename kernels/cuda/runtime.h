@@ -161,4 +161,13 @@ __device__ inline T block_sum(T value, T* partial) {
   return total;
 }
 
+template <typename T>
+T* writable_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+template <typename T>
+const T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
 }  // namespace quire::cuda

@@ -59,11 +59,6 @@ bool in_quads(int64_t size, std::initializer_list<const Tensor*> tensors) {
   return true;
 }
 
-template <typename T>
-const T* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? tensor.data<T>() : nullptr;
-}
-
 // Returns features [first, first + 4) of a vector of `size`, with zeros behind its end and where there is no vector.
 template <typename T>
 __device__ inline Quad<Wide<T>> load_quad(const T* line, int first, int size, bool quads) {

@@ -5,7 +5,7 @@
 
 #include "autograd/functions/attention.h"
 #include "autograd/functions/basic.h"
-#include "autograd/functions/grouped_cross_attention.h"
+#include "autograd/functions/listed_attention.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/rows.h"
 #include "layers/pass/host_values.h"
@@ -193,13 +193,12 @@ Variable read_states(Tape& tape, const BlockRecurrentConfig& config, const Varia
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t step = 0; step < steps; ++step) chosen.push_back(static_cast<int32_t>(step * rows + row));
   }
-  ops::GroupedCrossAttentionInputs settings;
-  settings.chosen = Tensor::from(chosen, {rows, steps, 1}, device);
+  ops::ListedAttentionInputs settings;
+  settings.blocks = Tensor::from(chosen, {rows, steps, 1, 1}, device);
   settings.list = step_of;
   settings.scale = scale_of(config, keys[0]);
   const Variable weight = constant(1, {rows, steps, 1}, queries);
-  return grouped_cross_attention(tape, queries, concatenate(tape, keys, 0), concatenate(tape, values, 0), weight,
-                                 settings);
+  return listed_attention(tape, queries, concatenate(tape, keys, 0), concatenate(tape, values, 0), weight, settings);
 }
 
 RecurrentResult recurrent_states(Tape& tape, const BlockRecurrentConfig& config, const RecurrentShape& shape,

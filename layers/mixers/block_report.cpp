@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "autograd/functions/blocks.h"
+#include "kernels/elementwise.h"
 #include "layers/pass/host_values.h"
 
 namespace quire {
@@ -15,8 +15,7 @@ namespace {
 // Holds the places of a pass on the host.
 class Places {
  public:
-  Places(const Forward& f, int64_t period, const BlockStore* store, const CarriedBlocks& carried,
-         const KeyBlocks& blocks)
+  Places(const Forward& f, int64_t period, const BlockLog* store, const CarriedBlocks& carried, const KeyBlocks& blocks)
       : period_(period),
         carried_(carried),
         first_(blocks.first_on_host.to_vector<int32_t>()),
@@ -72,19 +71,23 @@ void add_telemetry(const Forward& f, const std::string& name, const CarriedBlock
 
 }  // namespace
 
-std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings, const Tensor& slot) {
-  Tape tape(false);
+Tensor one_of(const Tensor& chosen, int64_t n) {
+  const Tensor one = Tensor::empty({chosen.dim(0), chosen.dim(1), chosen.dim(2), 1}, DType::i32, chosen.device());
+  ops::copy(one, chosen.slice(3, n, n + 1));
+  return one;
+}
+
+std::vector<BlockRead> stored_reads(const Tensor& mass, const Tensor& slot) {
   std::vector<BlockRead> reads;
-  for (int64_t n = 0; n < settings.slot.dim(3); ++n) {
-    ops::StoredAttentionInputs one = settings;
-    one.slot = one_of(settings.slot, n);
-    one.rotation = one_of(settings.rotation, n);
-    reads.push_back({stored_attention(tape, Variable::constant(q), one).lse.value(), one_of(slot, n), {}});
+  for (int64_t n = 0; n < slot.dim(3); ++n) {
+    const Tensor of_one = Tensor::empty({mass.dim(0), mass.dim(1), mass.dim(2)}, mass.dtype(), mass.device());
+    ops::copy(of_one, mass.select(3, n));
+    reads.push_back({of_one, one_of(slot, n), {}});
   }
   return reads;
 }
 
-void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
+void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockLog* store,
                    const CarriedBlocks& carried, const KeyBlocks& blocks, const std::vector<BlockRead>& reads,
                    const GateSum& whole) {
   if (!f.wants_telemetry() && !f.wants_retrievals()) return;

@@ -5,6 +5,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
 #include "kernels/knn.h"
+#include "layers/carried/choose_blocks.h"
 #include "layers/mixers/landmark_heads.h"
 #include "layers/pass/visibility.h"
 
@@ -82,7 +83,7 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const CarriedBlock
   const bool stingy = config_.positions == BlockPositions::stingy;
   const std::vector<int64_t> before = blocks_before(carried);
   // Landmarks are rotated as seen from the current block.
-  Tensor landmarks = store_->summaries(f.state, carried);
+  Tensor landmarks = store_->summaries(f.state, carried, 0, carried.max_length);
   if (rotation_.is_on()) {
     std::vector<int64_t> numbers{stingy ? 1 : 0};
     numbers.insert(numbers.end(), carried.length.begin(), carried.length.end());
@@ -101,27 +102,20 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const CarriedBlock
 
   const int64_t chosen_count = std::min(config_.top_k, carried.max_length);
   const Shape shape{rows, q.dim(1), shape_.heads, chosen_count};
-  ops::BlockPlacing placing;
+  ops::BlockPlacing placing = placing_of(&*store_, f.state, carried);
   if (config_.selection == BlockSelection::token_and_head) {
     placing.index = Tensor::empty(shape, DType::i32, device);
     const Tensor score = Tensor::empty(shape, wide_type(q.dtype()), device);
     ops::KnnMemory memory;
     memory.keys = landmarks;
     memory.head = Tensor::zeros({rows}, DType::i32, device);
-    memory.length = by_row(carried.length, device);
+    memory.length = placing.length;
     ops::knn_search(placing.index, score, q, memory, ops::KnnSearch::exact);
     placing.first = Tensor::zeros({rows}, DType::i32, device);
   } else {
     placing.index = best_blocks(f, carried, q, landmarks);
-    std::vector<int64_t> oldest;
-    for (const int64_t length : carried.length) oldest.push_back(carried.max_length - length);
-    placing.first = by_row(oldest, device);
   }
   if (const Tensor readers = carried_mask(f); readers.defined()) ops::drop_entries(placing.index, readers);
-  placing.head = store_->head(f.state);
-  placing.length = by_row(carried.length, device);
-  placing.slots = store_->slots(f.state);
-  placing.stored = carried.max_length;
   if (stingy) placing.places = by_row(before, device);
   Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device), {}};
   ops::place_blocks(chosen.slot, chosen.rotation, Tensor::empty(shape, DType::i32, device), placing);

@@ -26,14 +26,12 @@ LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, c
     context_miss_ = scope.param("context_miss", {shape.key_heads, shape.size}, context_miss);
   }
   if (config.carry.in_training) {
-    store_.emplace(scope, BlockStoreOptions{.period = config.period(),
-                                            .capacity = config.carry.length,
-                                            .key_heads = shape.key_heads,
-                                            .size = shape.size,
-                                            .value_size = shape.value_size,
-                                            .place = config.carry.place,
-                                            .dtype = stored_type(config.carry.dtype),
-                                            .landmarks = true});
+    BlockLogOptions log =
+        log_of_tokens(config.period(), config.carry.length, shape.key_heads, shape.size, shape.value_size);
+    log.place = config.carry.place;
+    log.dtype = stored_type(config.carry.dtype);
+    log.landmarks = true;
+    store_.emplace(scope, log);
   }
 }
 
@@ -48,9 +46,9 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
   }
   const KeyBlocks blocks = key_blocks(f, cut, carried.tail);
   const Variable q = rotation_.by_positions(tape, queries, blocks.query_position, blocks.positions);
-  Variable k = rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions);
-  Variable v = values;
-  if (store_) std::tie(k, v) = store_->behind_tails(tape, f.state, carried, k, v);
+  std::vector<Variable> all{rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions), values};
+  if (store_) all = store_->behind_tails(tape, f.state, carried, std::move(all));
+  const Variable &k = all[0], &v = all[1];
 
   ops::BlockAttentionInputs settings;
   settings.block = blocks.block;
@@ -92,7 +90,7 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
     Tape unrecorded(false);
     const Variable by_place =
         rotation_.by_positions(unrecorded, Variable::constant(keys.value()), blocks.place, cut_.period);
-    store_->write(f, carried, by_place.value(), values.value());
+    store_->append_tokens(f, carried, by_place.value(), values.value());
   }
   return mixed;
 }
@@ -100,10 +98,10 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
 BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carried, const Variable& q,
                                      const Chosen& chosen, std::vector<BlockRead>& reads) const {
   await_fetched(f.state.device());
-  ops::StoredAttentionInputs settings;
+  ops::ListedAttentionInputs settings;
   settings.keys = chosen.blocks.logs[0];
   settings.values = chosen.blocks.logs[1];
-  settings.slot = chosen.blocks.slot;
+  settings.blocks = chosen.blocks.slot;
   settings.rotation = chosen.rotation;
   settings.scale = scale_;
   settings.landmarks = true;
@@ -112,8 +110,10 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carr
     settings.table = rotation_.rotation_table(farthest, q.value());
     settings.interleaved = rotation_.interleaved();
   }
-  const BlockAttention read = stored_attention(f.tape, q, settings);
-  if (f.wants_telemetry() || f.wants_retrievals()) reads = stored_reads(q.value(), settings, chosen.slot);
+  const bool observed = f.wants_telemetry() || f.wants_retrievals();
+  Tensor mass;
+  const BlockAttention read = listed_attention(f.tape, q, settings, observed ? &mass : nullptr);
+  if (observed) reads = stored_reads(mass, chosen.slot);
   store_->forget_pages(f.state);
   return read;
 }

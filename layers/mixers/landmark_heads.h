@@ -5,9 +5,9 @@
 #include <memory>
 #include <optional>
 
-#include "autograd/functions/blocks.h"
+#include "autograd/functions/listed_attention.h"
+#include "layers/carried/block_log.h"
 #include "layers/mixers/block_report.h"
-#include "layers/mixers/block_store.h"
 #include "layers/mixers/head_projections.h"
 #include "layers/mixers/head_rotation.h"
 #include "layers/mixers/key_blocks.h"
@@ -52,7 +52,7 @@ class LandmarkHeads {
   HeadShape shape_;
   double scale_;
   Parameter context_miss_;  // [Hk, D]
-  std::optional<BlockStore> store_;
+  std::optional<BlockLog> store_;
 };
 
 }  // namespace quire

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
@@ -31,13 +30,11 @@ MobaHeads::MobaHeads(const Scope& scope, const MobaConfig& config, const HeadSha
       rotation_(position, rope, shape.size, config.block, std::move(tables)),
       scale_(rotation_.logit_factor() / std::sqrt(static_cast<double>(shape.size))) {
   if (!config_.carries()) return;
-  store_.emplace(scope, BlockStoreOptions{.period = config_.block,
-                                          .capacity = config_.carry.length,
-                                          .key_heads = shape.key_heads,
-                                          .size = shape.size,
-                                          .value_size = shape.value_size,
-                                          .place = config_.carry.place,
-                                          .dtype = stored_type(config_.carry.dtype)});
+  BlockLogOptions log =
+      log_of_tokens(config_.block, config_.carry.length, shape.key_heads, shape.size, shape.value_size);
+  log.place = config_.carry.place;
+  log.dtype = stored_type(config_.carry.dtype);
+  store_.emplace(scope, log);
 }
 
 Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const Variable& keys,
@@ -46,9 +43,9 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
   const CarriedBlocks carried = store_ ? store_->carried(f) : CarriedBlocks{};
   const KeyBlocks blocks = key_blocks(f, {.period = config_.block}, carried.tail);
   const Variable q = rotation_.by_positions(tape, queries, blocks.query_position, blocks.positions);
-  Variable k = rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions);
-  Variable v = values;
-  if (store_) std::tie(k, v) = store_->behind_tails(tape, f.state, carried, k, v);
+  std::vector<Variable> all{rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions), values};
+  if (store_) all = store_->behind_tails(tape, f.state, carried, std::move(all));
+  const Variable &k = all[0], &v = all[1];
 
   const Chosen chosen = choose(f, carried, blocks, q.value(), k.value());
   ops::BlockAttentionInputs settings;
@@ -61,17 +58,18 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
   std::vector<BlockRead> reads;
   Tape idle(false);
   if (carried.max_length > 0 && chosen.slot.dim(3) > 0) {
-    ops::StoredAttentionInputs stored;
+    ops::ListedAttentionInputs stored;
     await_fetched(f.state.device());
     stored.keys = chosen.blocks.logs[0];
     stored.values = chosen.blocks.logs[1];
-    stored.slot = chosen.blocks.slot;
+    stored.blocks = chosen.blocks.slot;
     stored.rotation = chosen.rotation;
     stored.scale = scale_;
     stored.interleaved = rotation_.interleaved();
     if (rotation_.is_on()) stored.table = rotation_.rotation_table(carried.max_length, q.value());
-    mixed = join(tape, mixed, stored_attention(tape, q, stored));
-    if (observed) reads = stored_reads(q.value(), stored, chosen.slot);
+    Tensor mass;
+    mixed = join(tape, mixed, listed_attention(tape, q, stored, observed ? &mass : nullptr));
+    if (observed) reads = stored_reads(mass, chosen.slot);
     store_->forget_pages(f.state);
   }
   if (observed) {
@@ -89,7 +87,7 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
     Tape unrecorded(false);
     const Variable by_place =
         rotation_.by_positions(unrecorded, Variable::constant(keys.value()), blocks.place, config_.block);
-    store_->write(f, carried, by_place.value(), values.value());
+    store_->append_tokens(f, carried, by_place.value(), values.value());
   }
   return mixed.out;
 }
@@ -123,66 +121,70 @@ Tensor MobaHeads::mean_keys(const Forward& f, const CarriedBlocks& carried, cons
 }
 
 Tensor MobaHeads::candidates(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
-                             int64_t count) const {
-  const int64_t farthest = config_.farthest().value_or(std::numeric_limits<int64_t>::max());
-  return f.table("moba.candidates", numbers_of(carried, {farthest, config_.block}), [&] {
-    const Batch& batch = f.batch;
-    const Shape shape{batch.rows, batch.length, 1, count};
+                             const BlockPiece& piece) const {
+  const Batch& batch = f.batch;
+  const Shape shape{batch.rows, batch.length, 1, piece.size()};
+  const int64_t stored = carried.max_length;
+  const int64_t farthest = config_.farthest().value_or(stored + batch.length);
+  const auto made = [&] {
     if (f.state.device() == kMeta) return Tensor::empty(shape, DType::u8, kMeta);  // a plan reads no values
     const int64_t keys = blocks.before + batch.length;
     const std::vector<int32_t> block = blocks.block_on_host.to_vector<int32_t>();
     const std::vector<int32_t> first = blocks.first_on_host.to_vector<int32_t>();
-    std::vector<uint8_t> mask;
+    std::vector<uint8_t> mask(static_cast<size_t>(shape.numel()), 0);
     for (int64_t cell = 0; cell < batch.rows * batch.length; ++cell) {
       const int64_t row = cell / batch.length;
       const int64_t own = block[static_cast<size_t>(row * keys + blocks.before + cell % batch.length)];
-      const int64_t oldest = first[static_cast<size_t>(cell)];
-      // Only the row's first document goes on from what is stored.
-      const int64_t stored =
-          own >= 0 && oldest == 0 && !carried.length.empty() ? carried.length[static_cast<size_t>(row)] : 0;
-      for (int64_t n = 0; n < count; ++n) {
-        const bool is_stored = n < carried.max_length;
-        const int64_t back = is_stored ? carried.max_length - n + own : own - (n - carried.max_length);
-        const bool exists = is_stored ? n >= carried.max_length - stored : back > 0 && n - carried.max_length >= oldest;
-        mask.push_back(exists && back <= farthest ? 1 : 0);
-      }
+      if (own < 0) continue;
+      // Candidates are neighbours. Only the row's first document goes on from what is stored.
+      int64_t oldest = stored + first[static_cast<size_t>(cell)];
+      if (oldest == stored && stored > 0) oldest -= carried.length[static_cast<size_t>(row)];
+      const int64_t begin = std::max({piece.first, oldest, stored + own - farthest});
+      const int64_t end = std::min(piece.last, stored + own);
+      if (begin < end) std::fill_n(mask.begin() + cell * piece.size() + begin - piece.first, end - begin, uint8_t{1});
     }
     return Tensor::from(mask, shape, f.state.device());
-  });
+  };
+  // All layers have the same candidates.
+  if (piece.last < stored || piece.first > 0) return made();
+  return f.table("moba.candidates", numbers_of(carried, {farthest, config_.block}), made);
+}
+
+Tensor MobaHeads::scores(const Forward& f, const CarriedBlocks& carried, const Tensor& q, const Tensor& own,
+                         const BlockPiece& piece) const {
+  Tape tape(false);
+  std::vector<Variable> parts;
+  const int64_t last = std::min(piece.last, carried.max_length);
+  if (piece.first < last) {
+    const Tensor stored = store_->summaries(f.state, carried, piece.first, last);
+    std::vector<int32_t> back;
+    for (int64_t i = 0; i < q.dim(0) * (last - piece.first); ++i) {
+      back.push_back(static_cast<int32_t>(carried.max_length - piece.first - i % (last - piece.first)));
+    }
+    rotation_.blocks_back(stored, Tensor::from(back, {q.dim(0), last - piece.first}, q.device()), carried.max_length);
+    parts.push_back(Variable::constant(stored));
+  }
+  if (piece.last > carried.max_length) parts.push_back(Variable::constant(own));
+  const Tensor keys = parts.size() == 1 ? parts.front().value() : concatenate(tape, parts, 1).value();
+  return permute(tape, Variable::constant(block_scores(q, keys, scale_)), {0, 2, 1, 3}).value();
 }
 
 MobaHeads::Chosen MobaHeads::choose(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
                                     const Tensor& q, const Tensor& keys) const {
   const int64_t rows = q.dim(0);
   const Device device = q.device();
-  Tape tape(false);
-  Variable of_blocks = Variable::constant(mean_keys(f, carried, blocks, keys));
-  if (carried.max_length > 0) {
-    const Tensor stored = store_->summaries(f.state, carried);
-    std::vector<int32_t> back;
-    for (int64_t i = 0; i < rows * carried.max_length; ++i)
-      back.push_back(static_cast<int32_t>(carried.max_length - i % carried.max_length));
-    rotation_.blocks_back(stored, Tensor::from(back, {rows, carried.max_length}, device), carried.max_length);
-    of_blocks = concatenate(tape, std::vector{Variable::constant(stored), of_blocks}, 1);
-  }
-  const int64_t count = of_blocks.dim(1);
+  const Tensor own = mean_keys(f, carried, blocks, keys);
+  const int64_t count = carried.max_length + own.dim(1);
   const int64_t chosen_count = std::min(config_.top_k - 1, count);
   const Shape shape{rows, q.dim(1), shape_.heads, chosen_count};
-  ops::BlockPlacing placing;
+  ops::BlockPlacing placing = placing_of(store_ ? &*store_ : nullptr, f.state, carried);
   placing.index = f.selection(scope_, [&] {
     if (chosen_count == 0) return Tensor::empty(shape, DType::i32, device);
-    const Variable scores = Variable::constant(block_scores(q, of_blocks.value(), scale_));
-    return top_k(permute(tape, scores, {0, 2, 1, 3}).value(), chosen_count, candidates(f, carried, blocks, count));
+    return choose_blocks(
+        {.stored = carried.max_length, .count = count, .top_k = chosen_count},
+        [&](const BlockPiece& piece) { return scores(f, carried, q, own, piece); },
+        [&](const BlockPiece& piece) { return candidates(f, carried, blocks, piece); });
   });
-  // Without a store no row holds anything.
-  const std::vector<int64_t> length = store_ ? carried.length : std::vector<int64_t>(static_cast<size_t>(rows), 0);
-  std::vector<int64_t> oldest;
-  for (const int64_t of_row : length) oldest.push_back(carried.max_length - of_row);
-  placing.length = by_row(length, device);
-  placing.first = by_row(oldest, device);
-  placing.head = store_ ? store_->head(f.state) : placing.length;
-  placing.slots = store_ ? store_->slots(f.state) : 1;
-  placing.stored = carried.max_length;
   Chosen chosen{Tensor::empty(shape, DType::i32, device),
                 Tensor::empty(shape, DType::i32, device),
                 Tensor::empty(shape, DType::i32, device),

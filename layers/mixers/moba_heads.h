@@ -6,9 +6,10 @@
 #include <memory>
 #include <optional>
 
-#include "autograd/functions/blocks.h"
+#include "autograd/functions/listed_attention.h"
+#include "layers/carried/block_log.h"
+#include "layers/carried/choose_blocks.h"
 #include "layers/mixers/block_report.h"
-#include "layers/mixers/block_store.h"
 #include "layers/mixers/head_projections.h"
 #include "layers/mixers/head_rotation.h"
 #include "layers/mixers/key_blocks.h"
@@ -28,8 +29,9 @@ class MobaHeads {
  private:
   // Returns the mean keys of the blocks of the pass, [R, G, Hk, D], of keys [R, S, Hk, D].
   Tensor mean_keys(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, const Tensor& keys) const;
-  // Says which of the stored blocks and of the G blocks of the pass a query may choose, u8 [R, T, 1, N + G].
-  Tensor candidates(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, int64_t count) const;
+  // Says which of a piece of the stored blocks and of those of the pass a query may choose, u8 [R, T, 1, size].
+  Tensor candidates(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
+                    const BlockPiece& piece) const;
   // Holds i32 [R, T, H, K]: stored blocks, and numbers of blocks of the pass.
   struct Chosen {
     Tensor slot, rotation, own;
@@ -37,6 +39,9 @@ class MobaHeads {
   };
   Chosen choose(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, const Tensor& q,
                 const Tensor& keys) const;
+  // Returns the products of queries with the summaries of a piece, [R, T, H, size]; `own` are those of the pass.
+  Tensor scores(const Forward& f, const CarriedBlocks& carried, const Tensor& q, const Tensor& own,
+                const BlockPiece& piece) const;
 
   std::string name_;
   uint32_t scope_;
@@ -44,7 +49,7 @@ class MobaHeads {
   HeadShape shape_;
   HeadRotation rotation_;
   double scale_;
-  std::optional<BlockStore> store_;
+  std::optional<BlockLog> store_;
 };
 
 }  // namespace quire

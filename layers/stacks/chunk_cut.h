@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "layers/pass/carried_blocks.h"
+#include "layers/carried/carried_blocks.h"
 
 namespace quire {
 

@@ -28,15 +28,17 @@ DrtStack::DrtStack(const Scope& scope, const Place& place)
     landmark_.emplace(scope.child("landmark"), width_, width_, Initialization(model).matrix(width_));
   }
   if (config_.carry.in_training) {
-    store_.emplace(scope, ChunkStoreOptions{.width = width_,
-                                            .positions = config_.positions(),
-                                            .capacity = config_.carry.length,
-                                            .groups = config_.groups,
-                                            .top_k = config_.top_k,
-                                            .key_heads = key_heads_,
-                                            .head_size = head_size_,
-                                            .place = config_.carry.place,
-                                            .dtype = stored_type(config_.carry.dtype)});
+    const Shape entry{config_.chunk, key_heads_, head_size_};
+    // The newest chunk is never read by the list that its own landmark makes, so one more is kept.
+    store_.emplace(scope, BlockLogOptions{.period = config_.positions(),
+                                          .capacity = config_.carry.length + 1,
+                                          .begun = {{"states", {width_}}},
+                                          .name = "chunks",
+                                          .keys = entry,
+                                          .values = entry,
+                                          .summary = {"landmarks", {width_}},
+                                          .place = config_.carry.place,
+                                          .dtype = stored_type(config_.carry.dtype)});
   }
   if (config_.scores == ChunkScores::bm25) {
     words_.emplace(scope, config_);
@@ -65,7 +67,7 @@ Variable DrtStack::chunks(const Forward& f, const ChunkCut& cut, const CarriedBl
   const int64_t positions = config_.positions(), rows = x.dim(0);
   const Shape shape{rows * cut.max_chunks, positions, width_};
   if (cut.aligned) return reshape(tape, slice(tape, x, 1, 0, cut.max_chunks * positions), shape);
-  const Variable lines = store_ ? store_->behind_tails(f, carried, x) : x;
+  const Variable lines = store_ ? store_->behind_tails(tape, f.state, carried, {x}).front() : x;
   return reshape(tape, gather_rows(tape, lines, cut.lines), shape);
 }
 
@@ -94,7 +96,12 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
     hooks_.see("values", values);
   }
   if (store_ && f.write_state) {
-    store_->write(f, cut, y.value(), landmarks.value(), keys.value(), values.value());
+    AddedBlocks added{{}, cut.of_last};
+    for (size_t row = 0; row < cut.whole.size(); ++row) {
+      added.first.push_back(static_cast<int64_t>(cut.whole[row].size()) - cut.of_last[row]);
+    }
+    store_->append_begun(f.state, y.value());
+    store_->append_blocks(f.state, added, keys.value(), values.value(), landmarks.value());
   }
   f.leave_value(values_.keys, keys);
   f.leave_value(values_.values, values);

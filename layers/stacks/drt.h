@@ -40,7 +40,7 @@ class DrtStack final : public Stack {
   ChunkEncoder encoder_;
   Linear key_, value_;
   std::optional<Linear> landmark_;
-  std::optional<ChunkStore> store_;
+  std::optional<BlockLog> store_;
   std::optional<ChunkWords> words_;      // scores: bm25
   std::optional<ChunkScoresFile> file_;  // scores: file
   ChunkValues values_;

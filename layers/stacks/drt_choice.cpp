@@ -54,25 +54,19 @@ void ChunkChoice::for_candidates(const ChunkCut& cut, const CarriedBlocks& carri
   }
 }
 
-Tensor ChunkChoice::mask(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece,
-                         const std::vector<int32_t>& best) const {
-  const int64_t rows = f.batch.rows;
-  const int64_t before = best.empty() ? 0 : config_.top_k, columns = before + piece.size();
-  const Shape shape{rows, cut.max_chunks, columns};
+Tensor ChunkChoice::mask(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried,
+                         const Piece& piece) const {
+  const Shape shape{f.batch.rows, cut.max_chunks, piece.size()};
   const auto made = [&] {
     if (f.state.device() == kMeta) return Tensor::empty(shape, DType::u8, kMeta);  // a plan reads no values
-    std::vector<uint8_t> kept(static_cast<size_t>(rows * cut.max_chunks * columns), 0);
-    for (size_t i = 0; i < best.size(); ++i) {
-      const auto list = static_cast<int64_t>(i) / config_.top_k, k = static_cast<int64_t>(i) % config_.top_k;
-      kept[static_cast<size_t>(list * columns + k)] = best[i] >= 0 ? 1 : 0;
-    }
+    std::vector<uint8_t> kept(static_cast<size_t>(shape.numel()), 0);
     for_candidates(cut, carried, piece, [&](int64_t row, int64_t query, int64_t candidate, int64_t) {
-      kept[static_cast<size_t>((row * cut.max_chunks + query) * columns + before + candidate - piece.first)] = 1;
+      kept[static_cast<size_t>((row * cut.max_chunks + query) * piece.size() + candidate - piece.first)] = 1;
     });
     return Tensor::from(kept, shape, f.state.device());
   };
-  // All groups have the same candidates, but not the same best ones.
-  return best.empty() ? f.table("chunks.candidates", {}, made) : made();
+  // All groups have the same candidates.
+  return piece.size() == carried.max_length + cut.max_chunks ? f.table("chunks.candidates", {}, made) : made();
 }
 
 Tensor ChunkChoice::found(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried) const {
@@ -112,14 +106,14 @@ Tensor ChunkChoice::noise(const Forward& f, const ChunkCut& cut, const CarriedBl
 }
 
 Tensor ChunkChoice::wishes(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
-                           const CarriedBlocks& carried, const Piece& piece, const ChunkStore* store,
+                           const CarriedBlocks& carried, const Piece& piece, const BlockLog* store,
                            const ChunkHooks& hooks) const {
   Tape tape(false);
   const Variable asking = Variable::constant(queries);
   std::vector<Variable> parts;
   if (piece.first < carried.max_length) {
     const Variable stored =
-        Variable::constant(store->landmarks(f.state, carried, piece.first, std::min(piece.last, carried.max_length)));
+        Variable::constant(store->summaries(f.state, carried, piece.first, std::min(piece.last, carried.max_length)));
     parts.push_back(matmul(tape, asking, convert(tape, stored, queries.dtype()), {.transpose_b = true}));
   }
   if (piece.last > carried.max_length) {
@@ -136,38 +130,18 @@ Tensor ChunkChoice::wishes(const Forward& f, const Tensor& queries, const Tensor
 }
 
 Tensor ChunkChoice::operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const Tensor& given,
-                               const ChunkCut& cut, const CarriedBlocks& carried, const ChunkStore* store,
+                               const ChunkCut& cut, const CarriedBlocks& carried, const BlockLog* store,
                                const ChunkHooks& hooks) const {
-  Tape tape(false);
-  const int64_t rows = f.batch.rows, all = carried.max_length + cut.max_chunks, chosen_count = config_.top_k;
-  const Shape lists{rows, cut.max_chunks, chosen_count};
-  std::vector<int32_t> best;  // candidates of the pieces before
-  Variable best_wishes;
-  for (Piece piece{0, 0};; piece.first = piece.last) {
-    piece.last = piece.first + hooks.piece >= carried.max_length ? all : piece.first + hooks.piece;
-    Variable wanting = given.defined()
-                           ? slice(tape, Variable::constant(given), 2, piece.first, piece.last)
-                           : Variable::constant(wishes(f, queries, landmarks, cut, carried, piece, store, hooks));
-    if (!best.empty()) wanting = concatenate(tape, std::vector{best_wishes, wanting}, 2);
-    const Tensor index = top_k(wanting.value(), chosen_count, mask(f, cut, carried, piece, best));
-    if (piece.size() == all) return index;
-    // A plan has no values: it goes on with the first candidates.
-    std::vector<int32_t> chosen = index.device() == kMeta ? std::vector<int32_t>(static_cast<size_t>(index.numel()), 0)
-                                                          : index.to_vector<int32_t>();
-    const auto before = static_cast<int32_t>(best.empty() ? 0 : chosen_count);
-    for (size_t i = 0; i < chosen.size(); ++i) {
-      int32_t& at = chosen[i];
-      if (at >= before) {
-        at += static_cast<int32_t>(piece.first) - before;
-      } else if (at >= 0) {
-        at = best[i / static_cast<size_t>(chosen_count) * static_cast<size_t>(chosen_count) + static_cast<size_t>(at)];
-      }
-    }
-    best = std::move(chosen);
-    if (piece.last == all) return Tensor::from(best, lists, f.state.device());
-    const Variable table = reshape(tape, wanting, {rows, cut.max_chunks, wanting.dim(2), 1});
-    best_wishes = reshape(tape, gather_rows(tape, table, index), lists);
-  }
+  const auto scores_of = [&](const Piece& piece) {
+    if (!given.defined()) return wishes(f, queries, landmarks, cut, carried, piece, store, hooks);
+    Tape tape(false);
+    return slice(tape, Variable::constant(given), 2, piece.first, piece.last).value();
+  };
+  return choose_blocks({.stored = carried.max_length,
+                        .count = carried.max_length + cut.max_chunks,
+                        .top_k = config_.top_k,
+                        .piece = hooks.piece},
+                       scores_of, [&](const Piece& piece) { return mask(f, cut, carried, piece); });
 }
 
 }  // namespace quire

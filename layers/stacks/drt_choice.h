@@ -4,8 +4,9 @@
 #include <functional>
 #include <string>
 
+#include "layers/carried/block_log.h"
+#include "layers/carried/choose_blocks.h"
 #include "layers/stacks/chunk_cut.h"
-#include "layers/stacks/chunk_store.h"
 #include "layers/stacks/drt_config.h"
 
 namespace quire {
@@ -32,26 +33,21 @@ class ChunkChoice {
   // chunks of the subsequence. There is no gradient. `store` has the chunks of earlier subsequences, if there are any.
   // Where `given` is defined, wide [R, N, M + N], it has the scores, and queries and landmarks are not read.
   Tensor operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const Tensor& given,
-                    const ChunkCut& cut, const CarriedBlocks& carried, const ChunkStore* store,
+                    const ChunkCut& cut, const CarriedBlocks& carried, const BlockLog* store,
                     const ChunkHooks& hooks) const;
   // Says which entries of the lists exist: u8 [R, N, K].
   Tensor found(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried) const;
 
  private:
-  struct Piece {
-    int64_t first, last;  // candidates [first, last)
-    int64_t size() const { return last - first; }
-  };
+  using Piece = BlockPiece;
   // Calls body(row, chunk of the row, candidate, its number in the document) for the candidates of every whole chunk.
   template <typename Body>
   void for_candidates(const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece, Body&& body) const;
-  // Says which of a piece are candidates, behind the best ones so far: u8 [R, N, best + piece].
-  Tensor mask(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece,
-              const std::vector<int32_t>& best) const;
+  // Says which of a piece are candidates: u8 [R, N, piece].
+  Tensor mask(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece) const;
   // Returns the scores, with noise in training: [R, N, piece].
   Tensor wishes(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
-                const CarriedBlocks& carried, const Piece& piece, const ChunkStore* store,
-                const ChunkHooks& hooks) const;
+                const CarriedBlocks& carried, const Piece& piece, const BlockLog* store, const ChunkHooks& hooks) const;
   // Returns [R, N, piece]: Gumbel noise of the candidates, or with scores: random the numbers that order them.
   Tensor noise(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece,
                const Tensor& like, const ChunkHooks& hooks) const;

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "autograd/functions/basic.h"
-#include "autograd/functions/grouped_cross_attention.h"
-#include "layers/pass/fetched_entries.h"
+#include "autograd/functions/listed_attention.h"
+#include "layers/carried/fetched_entries.h"
 
 namespace quire {
 
@@ -29,6 +29,15 @@ ChunkReader::ChunkReader(const Scope& scope, const ModelConfig& model, const Drt
   }
 }
 
+namespace {
+
+// Lists [R, L, K] of chunks that all heads read.
+Tensor of_all_heads(const Tensor& lists) {
+  return lists.reshape({lists.dim(0), lists.dim(1), 1, lists.dim(2)});
+}
+
+}  // namespace
+
 Variable ChunkReader::read(const Forward& f, const Variable& x) const {
   Tape& tape = f.tape;
   const Variable keys = f.value(chunks_.keys);
@@ -37,21 +46,21 @@ Variable ChunkReader::read(const Forward& f, const Variable& x) const {
   const int64_t rows = x.dim(0), tokens = x.dim(1);
   const Variable z = norm_ ? (*norm_)(tape, x) : x;
   const Variable q = reshape(tape, query_(tape, z), {rows, tokens, heads_, head_size_});
-  ops::GroupedCrossAttentionInputs settings;
+  ops::ListedAttentionInputs settings;
   settings.list = f.value(chunks_.list).value();
   settings.scale = 1 / std::sqrt(static_cast<double>(head_size_));
   settings.softmax_one = softmax_one_;
   const Variable weight = f.value(lists_.weight);
   Variable mixed;
   if (keys.defined()) {
-    settings.chosen = f.value(lists_.own).value();
-    mixed = grouped_cross_attention(tape, q, keys, f.value(chunks_.values), weight, settings);
+    settings.blocks = of_all_heads(f.value(lists_.own).value());
+    mixed = listed_attention(tape, q, keys, f.value(chunks_.values), weight, settings);
   }
   if (slot.defined()) {
     await_fetched(f.state.device());
-    settings.chosen = slot.value();
+    settings.blocks = of_all_heads(slot.value());
     const Variable of_stored =
-        grouped_cross_attention(tape, q, f.value(lists_.keys), f.value(lists_.values), weight, settings);
+        listed_attention(tape, q, f.value(lists_.keys), f.value(lists_.values), weight, settings);
     mixed = mixed.defined() ? add(tape, mixed, of_stored) : of_stored;
   }
   mixed = reshape(tape, mixed, {rows, tokens, heads_ * head_size_});

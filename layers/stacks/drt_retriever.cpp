@@ -43,6 +43,10 @@ ChunkRetriever::ChunkRetriever(const Scope& scope, const ModelConfig& model, con
       group_(group),
       scale_(1 / std::sqrt(static_cast<double>(model.width))),
       choice_(scope.path(), config, group, scale_) {
+  if (config.carry.in_training) {
+    ages_ = scope.state_register("ages", {config.top_k}, {.dtype = DType::i32});
+    weights_ = scope.state_register("weights", {config.top_k}, {.wide = true});
+  }
   if (!uses_landmarks()) return;
   if (config.landmark_norm) norm_.emplace(scope.child("norm"), model);
   if (config.landmark_projection) {
@@ -51,12 +55,12 @@ ChunkRetriever::ChunkRetriever(const Scope& scope, const ModelConfig& model, con
 }
 
 Variable ChunkRetriever::scores(const Forward& f, const Variable& queries, const Variable& landmarks, const Tensor& own,
-                                const Tensor& slot, const ChunkStore* store) const {
+                                const Tensor& slot, const BlockLog* store) const {
   Tape& tape = f.tape;
   const int64_t rows = queries.dim(0), chunks = queries.dim(1), width = queries.dim(2);
   Variable of_chosen = gather_rows(tape, reshape(tape, landmarks, {rows * chunks, width}), own);
   if (slot.defined()) {
-    const Variable table = Variable::constant(store->all_landmarks(f.state));
+    const Variable table = Variable::constant(store->stored_summaries(f.state));
     of_chosen = add(tape, of_chosen, convert(tape, gather_rows(tape, table, slot), queries.value().dtype()));
   }
   const Variable products = multiply(tape, reshape(tape, queries, {rows, chunks, 1, width}), of_chosen);
@@ -74,7 +78,7 @@ Variable ChunkRetriever::given_scores(const Tensor& given, const Tensor& index) 
 
 ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const ChunkCut& cut,
                                       const CarriedBlocks& carried, const Variable& landmarks, const Tensor& given,
-                                      const ChunkStore* store, const std::vector<ChunkLists>& below,
+                                      const BlockLog* store, const std::vector<ChunkLists>& below,
                                       const ChunkHooks& hooks) const {
   Tape& tape = f.tape;
   const int64_t rows = x.dim(0), chosen_count = config_.top_k;
@@ -82,13 +86,10 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
   const DType wide = wide_type(x.value().dtype());
   const Shape before{rows, chosen_count}, chosen{rows, cut.max_chunks, chosen_count},
       lists{rows, 1 + cut.max_chunks, chosen_count};
-  ops::ChunkPlacing placing;
+  ops::BlockPlacing placing = placing_of(store, f.state, carried);
   placing.index = Tensor::empty(chosen, DType::i32, device);
-  placing.age = store == nullptr ? Tensor::zeros(before, DType::i32, device) : store->ages(f.state, group_);
+  placing.age = store == nullptr ? Tensor::zeros(before, DType::i32, device) : f.state.current(ages_);
   placing.count = cut.count;
-  placing.head = store == nullptr ? Tensor::zeros({rows}, DType::i32, device) : store->head(f.state);
-  placing.stored = carried.max_length;
-  placing.slots = store == nullptr ? 0 : store->slots(f.state);
   Variable queries, of_chunks;
   if (cut.max_chunks > 0) {
     if (uses_landmarks()) {
@@ -102,10 +103,9 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
   }
   ChunkLists made{Tensor::empty(lists, DType::i32, device), Tensor::empty(lists, DType::i32, device), {}, {}};
   const Tensor later = Tensor::empty(lists, DType::i32, device);
-  ops::place_chunks(made.slot, made.own, later, placing);
+  ops::place_blocks(made.slot, later, made.own, placing);
   if (carried.max_length > 0) made.stored = store->fetch(f.state, made.slot);
-  made.weight =
-      Variable::constant(store == nullptr ? Tensor::zeros(before, wide, device) : store->weights(f.state, group_));
+  made.weight = Variable::constant(store == nullptr ? Tensor::zeros(before, wide, device) : f.state.current(weights_));
   made.weight = reshape(tape, made.weight, {rows, 1, chosen_count});
   if (cut.max_chunks > 0) {
     const auto chosen_rows = [&](const Tensor& all) {
@@ -124,13 +124,31 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
     hooks.see(of_group + ".index", Variable::constant(placing.index));
     hooks.see(of_group + ".weight", shares);
   }
-  if (store != nullptr && f.write_state) store->write_lists(f, cut, group_, later, made.weight.value());
+  if (store != nullptr && f.write_state) write_lists(f, cut, later, made.weight.value());
   if (f.wants_telemetry() || f.wants_retrievals()) report(f, cut, carried, placing, made, below);
   return made;
 }
 
+void ChunkRetriever::write_lists(const Forward& f, const ChunkCut& cut, const Tensor& ages,
+                                 const Tensor& weights) const {
+  const auto put = [&](RegisterId id, const Tensor& lists) {
+    const Tensor next = Tensor::zeros({f.batch.rows, config_.top_k}, lists.dtype(), lists.device());
+    std::vector<uint8_t> written;
+    for (int64_t row = 0; row < f.batch.rows; ++row) {
+      const bool chose = cut.of_last[static_cast<size_t>(row)] > 0;
+      // Lists in the order of the row's chunks stand behind the one that the pass began with.
+      const auto last = static_cast<int64_t>(cut.whole[static_cast<size_t>(row)].size());
+      if (chose) next.select(0, row).copy_from(lists.select(0, row).select(0, last));
+      written.push_back(chose ? 1 : 0);
+    }
+    f.state.put(id, next, written);
+  };
+  put(ages_, ages);
+  put(weights_, weights);
+}
+
 void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried,
-                            const ops::ChunkPlacing& placing, const ChunkLists& made,
+                            const ops::BlockPlacing& placing, const ChunkLists& made,
                             const std::vector<ChunkLists>& below) const {
   const int64_t chosen_count = config_.top_k, lists = 1 + cut.max_chunks;
   const std::vector<uint8_t> fresh = not_in(made, below);

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "kernels/place_chunks.h"
+#include "kernels/block_attention.h"
 #include "layers/parts/basic.h"
 #include "layers/stacks/drt_choice.h"
 
@@ -27,7 +27,7 @@ class ChunkRetriever {
   // the subsequence. `given` are scores that are not learned (ChunkChoice). `store` exists where the model carries
   // chunks; `below` is what earlier groups read.
   ChunkLists operator()(const Forward& f, const Variable& x, const ChunkCut& cut, const CarriedBlocks& carried,
-                        const Variable& landmarks, const Tensor& given, const ChunkStore* store,
+                        const Variable& landmarks, const Tensor& given, const BlockLog* store,
                         const std::vector<ChunkLists>& below, const ChunkHooks& hooks) const;
 
  private:
@@ -36,13 +36,15 @@ class ChunkRetriever {
   // Returns the scores, wide [R, N, K], of queries [R, N, E] with the landmarks of the chunks that they have chosen;
   // lists without the first one.
   Variable scores(const Forward& f, const Variable& queries, const Variable& landmarks, const Tensor& own,
-                  const Tensor& slot, const ChunkStore* store) const;
+                  const Tensor& slot, const BlockLog* store) const;
   // Returns those of candidates i32 [R, N, K] that are not learned, as `weights` says.
   Variable given_scores(const Tensor& given, const Tensor& index) const;
+  // Leaves the lists that the next pass of each row begins with, of ages and weights [R, 1 + N, K].
+  void write_lists(const Forward& f, const ChunkCut& cut, const Tensor& ages, const Tensor& weights) const;
   // NAME.back.N: the share of what is read that lies N to 2 N - 1 chunks before the chunk of the query, for N = 1, 2,
   // 4, ...; NAME.largest: the mean of the largest weight of a list, over the queries that read it; NAME.new: the share
   // of what is read that no group below reads for the same query.
-  void report(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const ops::ChunkPlacing& placing,
+  void report(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const ops::BlockPlacing& placing,
               const ChunkLists& lists, const std::vector<ChunkLists>& below) const;
 
   std::string name_;
@@ -50,6 +52,8 @@ class ChunkRetriever {
   int64_t group_;
   double scale_;
   ChunkChoice choice_;
+  // Rows carry the list that the pass begins with: ages i32 [R, K] (BlockPlacing) and weights wide [R, K].
+  RegisterId ages_, weights_;
   std::optional<Norm> norm_;
   std::optional<Linear> projection_;
 };

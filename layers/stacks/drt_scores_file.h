@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "layers/pass/carried_blocks.h"
+#include "layers/carried/carried_blocks.h"
 #include "layers/pass/forward.h"
 #include "layers/stacks/chunk_cut.h"
 

@@ -11,7 +11,7 @@ ChunkWords::ChunkWords(const Scope& scope, const DrtConfig& config)
   if (!config.carry.in_training) return;
   tail_ = scope.state_logs("begun", chunk_);
   begun_ = scope.state_log(tail_, "tokens", {1}, DType::i32);
-  // As many as of the landmarks (chunk_store.cpp).
+  // As many as of the landmarks (drt.cpp).
   chunks_ = scope.state_logs("words", config.carry.length + 1, {.grain = chunk_ + 1, .waits = true});
   words_ = scope.state_log(chunks_, "tokens", {chunk_}, DType::i32);
 }

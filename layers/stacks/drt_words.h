@@ -1,8 +1,8 @@
 // The tokens of a document's chunks, by which BM25 chooses among them.
 #pragma once
 
+#include "layers/carried/carried_blocks.h"
 #include "layers/parameters/scope.h"
-#include "layers/pass/carried_blocks.h"
 #include "layers/stacks/chunk_cut.h"
 #include "layers/stacks/drt_config.h"
 

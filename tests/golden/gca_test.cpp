@@ -6,7 +6,7 @@
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
-#include "autograd/functions/grouped_cross_attention.h"
+#include "autograd/functions/listed_attention.h"
 #include "autograd/functions/rows.h"
 #include "autograd/functions/views.h"
 #include "tests/golden/golden_file.h"
@@ -92,7 +92,7 @@ class GroupedCrossAttention {
     }
     is_chosen_ = Tensor::from(is_chosen, index.shape(), test_device());
     entries_ = Tensor::from(entries, {static_cast<int64_t>(entries.size())}, test_device());
-    settings_.chosen = Tensor::from(chosen, index.shape(), test_device());
+    settings_.blocks = Tensor::from(chosen, {rows_, chunks_, 1, top_k_}, test_device());
     settings_.list = Tensor::from(list, {rows_, chunks_ * queries_}, test_device());
     settings_.scale = golden_.real("attn_scale");
     settings_.softmax_one = golden_.flag("softmax1");
@@ -102,19 +102,19 @@ class GroupedCrossAttention {
     const auto by_chunk = [&](const Variable& x) {
       return reshape(tape, x, {rows_ * chunks_, length_, kv_heads_, x.dim(3)});
     };
-    return grouped_cross_attention(tape, q, by_chunk(leaves_.at("k")), by_chunk(values), weight, settings_);
+    return listed_attention(tape, q, by_chunk(leaves_.at("k")), by_chunk(values), weight, settings_);
   }
 
   void expect_lse() {
     const Tensor q = golden_.get("in/q");
-    ops::GroupedCrossAttentionInputs in = settings_;
+    ops::ListedAttentionInputs in = settings_;
     in.q = q;
     const Shape stored{rows_ * chunks_, length_, kv_heads_, size_};
     in.keys = golden_.get("in/k").reshape(stored);
     in.values = golden_.get("in/v").reshape(stored);
     in.weight = golden_.get("out/topk_w");
     const Tensor lse = zeros({rows_, heads_, q.dim(1), top_k_}, q.dtype());
-    ops::grouped_cross_attention(zeros(q.shape(), q.dtype()), lse, in);
+    ops::listed_attention(zeros(q.shape(), q.dtype()), lse, {}, in);
     Tape tape(false);
     golden_.expect("out/lse", permute(tape, Variable::constant(lse), {0, 2, 3, 1}).value());
   }
@@ -144,7 +144,7 @@ class GroupedCrossAttention {
   GoldenCase& golden_;
   Leaves leaves_;
   int64_t rows_, chunks_, length_, queries_, heads_, kv_heads_, size_, top_k_;
-  ops::GroupedCrossAttentionInputs settings_;
+  ops::ListedAttentionInputs settings_;
   Tensor entries_, is_chosen_;
 };
 

@@ -20,9 +20,12 @@ namespace {
 using Inputs = std::vector<Variable>;
 using Tensors = std::vector<Tensor>;
 
+struct FormSizes {
+  int64_t rows = 2, queries = 7, before = 0, heads = 2, kv_heads = 1, size = 3, value_size = 4;
+};
 struct Form {
   std::string name;
-  int64_t rows = 2, queries = 7, before = 0, heads = 2, kv_heads = 1, size = 3, value_size = 4;
+  FormSizes of = {};
   int64_t period = 3;  // keys of a block, landmark included
   bool landmarks = true;
   bool grouped = true;
@@ -40,8 +43,7 @@ struct Form {
 
 // Blocks that are longer than a tile of keys.
 Form of_long_blocks(const std::string& name, bool grouped, double spread, int64_t size = 1) {
-  Form f{.name = name, .rows = 1, .queries = 70, .before = 331, .heads = 1, .period = 200};
-  f.size = f.value_size = size;
+  Form f{.name = name, .of = {1, 70, 331, 1, 1, size, size}, .period = 200};
   f.grouped = grouped;
   f.spread = spread;
   return f;
@@ -49,10 +51,10 @@ Form of_long_blocks(const std::string& name, bool grouped, double spread, int64_
 
 // Rows differ in phase: row r begins r keys into a block.
 ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
-  const int64_t keys = f.before + f.queries;
+  const int64_t keys = f.of.before + f.of.queries;
   std::vector<int32_t> block, first;
   std::vector<uint8_t> landmark;
-  for (int64_t row = 0; row < f.rows; ++row) {
+  for (int64_t row = 0; row < f.of.rows; ++row) {
     int32_t number = -1;
     std::vector<int32_t> begins;  // the first block of each key's document
     int32_t begin = 0;
@@ -69,17 +71,17 @@ ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
       landmark.push_back(last && !hidden ? (f.closed && number % 2 == row % 2 ? 2 : 1) : 0);
       begins.push_back(begin);
     }
-    for (int64_t i = 0; i < f.queries; ++i) {
-      const bool padded = row == 1 && i >= f.queries - f.padding;
-      first.push_back(padded ? static_cast<int32_t>(keys) : begins[static_cast<size_t>(f.before + i)]);
+    for (int64_t i = 0; i < f.of.queries; ++i) {
+      const bool padded = row == 1 && i >= f.of.queries - f.padding;
+      first.push_back(padded ? static_cast<int32_t>(keys) : begins[static_cast<size_t>(f.of.before + i)]);
     }
   }
   ops::BlockAttentionInputs in;
-  in.block = Tensor::from(block, {f.rows, keys});
-  in.first = Tensor::from(first, {f.rows, f.queries});
-  if (f.landmarks) in.landmark = Tensor::from(landmark, {f.rows, keys});
+  in.block = Tensor::from(block, {f.of.rows, keys});
+  in.first = Tensor::from(first, {f.of.rows, f.of.queries});
+  if (f.landmarks) in.landmark = Tensor::from(landmark, {f.of.rows, keys});
   if (f.chosen > 0) {
-    in.chosen = random.integers({f.rows, f.queries, f.heads, f.chosen}, -1, keys / f.period + 1);
+    in.chosen = random.integers({f.of.rows, f.of.queries, f.of.heads, f.chosen}, -1, keys / f.period + 1);
   }
   in.scale = 0.6;
   in.grouped = f.grouped;
@@ -94,11 +96,11 @@ ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
 
 void add_form(std::vector<OpCase>& cases, const Form& f) {
   RandomTensors random(static_cast<uint32_t>(cases.size()));
-  const int64_t keys = f.before + f.queries;
+  const int64_t keys = f.of.before + f.of.queries;
   const ops::BlockAttentionInputs in = blocks_of(f, random);
-  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}, f.spread),
-                             random.normal({f.rows, keys, f.kv_heads, f.size}),
-                             random.normal({f.rows, keys, f.kv_heads, f.value_size}), in.block, in.first};
+  std::vector<Tensor> inputs{random.normal({f.of.rows, f.of.queries, f.of.heads, f.of.size}, f.spread),
+                             random.normal({f.of.rows, keys, f.of.kv_heads, f.of.size}),
+                             random.normal({f.of.rows, keys, f.of.kv_heads, f.of.value_size}), in.block, in.first};
   for (const Tensor& optional : {in.landmark, in.chosen}) {
     if (optional.defined()) inputs.push_back(optional);
   }
@@ -116,7 +118,7 @@ void add_form(std::vector<OpCase>& cases, const Form& f) {
   made.composition = [=](Tape& t, const Inputs& x) {
     return both(t, composed_block_attention(t, x[0], x[1], x[2], settings(x)));
   };
-  made.sum_length = f.rows * f.queries * keys;
+  made.sum_length = f.of.rows * f.of.queries * keys;
   made.amplification = 8;
   made.roundings = 24;
   cases.push_back(made);
@@ -197,11 +199,12 @@ void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
   std::vector<Tensor> inputs{Tensor::from(index, {kRows, kQueries, kHeads, f.chosen}),
                              random.integers({kRows}, 0, f.slots), Tensor::from(length, {kRows}),
                              Tensor::from(first, {kRows}), f.stingy ? Tensor::from(places, {kRows}) : Tensor()};
-  OpCase made{"place_blocks", f.name, inputs, [f](const Tensors& in) {
-                const Tensors out{like(in[0]), like(in[0]), like(in[0])};
-                ops::place_blocks(out[0], out[1], out[2], {in[0], in[1], in[2], in[3], f.slots, f.stored, in[4]});
-                return Tensors{shown(out[0]), shown(out[1]), shown(out[2])};
-              }};
+  OpCase made{
+      "place_blocks", f.name, inputs, [f](const Tensors& in) {
+        const Tensors out{like(in[0]), like(in[0]), like(in[0])};
+        ops::place_blocks(out[0], out[1], out[2], {in[0], in[1], in[2], in[3], f.slots, f.stored, in[4], {}, {}});
+        return Tensors{shown(out[0]), shown(out[1]), shown(out[2])};
+      }};
   made.reference = [f](const Tensors& in) {
     const Tensors out{like(in[0]), like(in[0]), like(in[0])};
     for (int64_t query = 0; query < kRows * kQueries * kHeads; ++query) {
@@ -241,85 +244,49 @@ void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
 
 void add_block_cases(std::vector<OpCase>& cases) {
   for (const Form& form : {
-           Form{.name = "one", .rows = 1, .queries = 1, .heads = 1, .size = 1, .value_size = 1},
+           Form{.name = "one", .of = {1, 1, 0, 1, 1, 1, 1}},
            Form{.name = "small"},
-           Form{.name = "phases", .rows = 4, .queries = 13, .heads = 4, .kv_heads = 2, .period = 4},
-           Form{.name = "prefix", .queries = 5, .before = 6, .unseen = 2},
+           Form{.name = "phases", .of = {4, 13, 0, 4, 2}, .period = 4},
+           Form{.name = "prefix", .of = {2, 5, 6}, .unseen = 2},
            Form{.name = "no_landmark_reached", .period = 40},
            Form{.name = "landmarks_only", .period = 1},
            Form{.name = "landmarks_only_count", .period = 1, .empty_blocks_count = true},
-           Form{.name = "empty_blocks", .queries = 9, .empty_blocks = 2},
-           Form{.name = "empty_blocks_count", .queries = 9, .empty_blocks = 2, .empty_blocks_count = true},
-           Form{.name = "documents", .queries = 12, .document = 5, .padding = 3},
-           Form{.name = "whole_documents", .queries = 13, .document = 6},
-           Form{.name = "late_document",
-           .rows = 1,
-           .queries = 5,
-           .before = 140,
-           .heads = 1,
-           .size = 1,
-           .value_size = 1,
-           .period = 10,
-           .document = 100},
-           Form{.name = "dropout", .rows = 3, .queries = 14, .dropout = 0.4},
-           Form{.name = "tiles", .rows = 1, .queries = 150, .heads = 1, .size = 2, .value_size = 2, .period = 21},
+           Form{.name = "empty_blocks", .of = {2, 9}, .empty_blocks = 2},
+           Form{.name = "empty_blocks_count", .of = {2, 9}, .empty_blocks = 2, .empty_blocks_count = true},
+           Form{.name = "documents", .of = {2, 12}, .document = 5, .padding = 3},
+           Form{.name = "whole_documents", .of = {2, 13}, .document = 6},
+           Form{.name = "late_document", .of = {1, 5, 140, 1, 1, 1, 1}, .period = 10, .document = 100},
+           Form{.name = "dropout", .of = {3, 14}, .dropout = 0.4},
+           Form{.name = "tiles", .of = {1, 150, 0, 1, 1, 2, 2}, .period = 21},
            of_long_blocks("long_blocks", true, 2),
-           Form{.name = "wide",
-           .rows = 1,
-           .queries = 4,
-           .before = 2,
-           .heads = 1,
-           .size = 132,
-           .value_size = 70,
-           .spread = 0.3},
-           Form{.name = "closed", .queries = 13, .closed = true},
-           Form{.name = "closed_without_own", .queries = 13, .closed = true, .own_block = false},
-           Form{.name = "not_grouped", .rows = 3, .queries = 13, .heads = 4, .kv_heads = 2, .grouped = false},
+           Form{.name = "wide", .of = {1, 4, 2, 1, 1, 132, 70}, .spread = 0.3},
+           Form{.name = "closed", .of = {2, 13}, .closed = true},
+           Form{.name = "closed_without_own", .of = {2, 13}, .closed = true, .own_block = false},
+           Form{.name = "not_grouped", .of = {3, 13, 0, 4, 2}, .grouped = false},
            Form{.name = "not_grouped_documents",
-           .queries = 12,
+           .of = {2, 12},
            .grouped = false,
            .document = 5,
            .padding = 3,
            .empty_blocks = 2},
            of_long_blocks("not_grouped_long", false, 1),
-           Form{.name = "plain_blocks", .queries = 10, .landmarks = false},
-           Form{.name = "chosen", .rows = 3, .queries = 13, .heads = 4, .kv_heads = 2, .landmarks = false, .chosen = 2},
+           Form{.name = "plain_blocks", .of = {2, 10}, .landmarks = false},
+           Form{.name = "chosen", .of = {3, 13, 0, 4, 2}, .landmarks = false, .chosen = 2},
            Form{.name = "chosen_prefix",
-           .queries = 66,
-           .before = 70,
-           .size = 1,
-           .value_size = 1,
+           .of = {2, 66, 70, 2, 1, 1, 1},
            .period = 9,
            .landmarks = false,
            .unseen = 5,
            .padding = 2,
            .chosen = 3},
            // Heads in whole chunks of 8 features: tensor cores in bf16.
-           Form{.name = "chunks_one", .rows = 1, .queries = 1, .heads = 1, .size = 8, .value_size = 8},
-           Form{.name = "chunks",
-           .rows = 3,
-           .queries = 70,
-           .before = 23,
-           .heads = 4,
-           .kv_heads = 2,
-           .size = 16,
-           .value_size = 24,
-           .period = 9,
-           .spread = 0.5},
-           Form{.name = "chunks_whole_tiles",
-           .rows = 2,
-           .queries = 131,
-           .heads = 1,
-           .size = 24,
-           .value_size = 8,
-           .period = 64,
-           .spread = 0.5},
+           Form{.name = "chunks_one", .of = {1, 1, 0, 1, 1, 8, 8}},
+           Form{.name = "chunks", .of = {3, 70, 23, 4, 2, 16, 24}, .period = 9, .spread = 0.5},
+           Form{.name = "chunks_whole_tiles", .of = {2, 131, 0, 1, 1, 24, 8}, .period = 64, .spread = 0.5},
            of_long_blocks("chunks_long", true, 0.5, 16),
            of_long_blocks("chunks_long_not_grouped", false, 0.5, 8),
            Form{.name = "chunks_empty",
-           .queries = 40,
-           .size = 8,
-           .value_size = 16,
+           .of = {2, 40, 0, 2, 1, 8, 16},
            .document = 17,
            .unseen = 4,
            .padding = 3,
@@ -327,32 +294,11 @@ void add_block_cases(std::vector<OpCase>& cases) {
            .empty_blocks_count = true,
            .dropout = 0.3,
            .spread = 1},
-           Form{.name = "chunks_landmarks_only", .queries = 21, .size = 8, .value_size = 8, .period = 1},
-           Form{.name = "chunks_dropout",
-           .rows = 3,
-           .queries = 66,
-           .heads = 1,
-           .size = 16,
-           .value_size = 8,
-           .period = 11,
-           .dropout = 0.4,
-           .spread = 0.5},
-           Form{.name = "chunks_closed",
-           .queries = 33,
-           .before = 9,
-           .size = 8,
-           .value_size = 8,
-           .closed = true,
-           .own_block = false,
-           .spread = 1},
+           Form{.name = "chunks_landmarks_only", .of = {2, 21, 0, 2, 1, 8, 8}, .period = 1},
+           Form{.name = "chunks_dropout", .of = {3, 66, 0, 1, 1, 16, 8}, .period = 11, .dropout = 0.4, .spread = 0.5},
+           Form{.name = "chunks_closed", .of = {2, 33, 9, 2, 1, 8, 8}, .closed = true, .own_block = false, .spread = 1},
            Form{.name = "chunks_chosen",
-           .rows = 2,
-           .queries = 130,
-           .before = 70,
-           .heads = 2,
-           .kv_heads = 1,
-           .size = 8,
-           .value_size = 16,
+           .of = {2, 130, 70, 2, 1, 8, 16},
            .period = 29,
            .landmarks = false,
            .unseen = 5,
@@ -360,37 +306,18 @@ void add_block_cases(std::vector<OpCase>& cases) {
            .chosen = 3,
            .spread = 0.5},
            Form{.name = "chunks_chosen_long",
-           .rows = 1,
-           .queries = 80,
-           .before = 130,
-           .size = 8,
-           .value_size = 8,
+           .of = {1, 80, 130, 2, 1, 8, 8},
            .period = 70,
            .landmarks = false,
            .chosen = 2,
            .own_block = false,
            .spread = 0.5},
-           Form{.name = "chunks_widest",
-           .rows = 1,
-           .queries = 69,
-           .before = 3,
-           .size = 128,
-           .value_size = 128,
-           .period = 33,
-           .spread = 0.1},
+           Form{.name = "chunks_widest", .of = {1, 69, 3, 2, 1, 128, 128}, .period = 33, .spread = 0.1},
            // In the backward pass values are too wide.
-           Form{.name = "chunks_wide",
-           .rows = 1,
-           .queries = 9,
-           .before = 2,
-           .heads = 1,
-           .size = 72,
-           .value_size = 136,
-           .spread = 0.2},
+           Form{.name = "chunks_wide", .of = {1, 9, 2, 1, 1, 72, 136}, .spread = 0.2},
        }) {
     add_form(cases, form);
   }
-  add_stored_cases(cases);
   add_join(cases);
   add_context_miss(cases);
   for (const PlacingForm& form : {PlacingForm{"read", 5, 5, 4, false},

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/block_attention.h"
+#include "kernels/listed_attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/cuda_device.h"
 
@@ -114,28 +115,28 @@ TEST_P(CudaBlocks, WhatIsNotStoredIsNotRead) {
   RandomTensors random(6);
   // In bf16 on tensor cores, and in other kernels.
   for (const int64_t size : {8, 6}) {
-    ops::StoredAttentionInputs in;
+    ops::ListedAttentionInputs in;
     in.q = normal(random, {2, 5, 2, size});
     in.keys = normal(random, {4, 3, 1, size});
     in.values = normal(random, {4, 3, 1, size});
     in.table = on_device(random.normal({3, 2, 2}, 1, 0, DType::f32), kCuda);
     in.rotation = wild_integers(random, {2, 5, 2, 4});
-    in.slot = wild_integers(random, {2, 5, 2, 4});
-    std::vector<int32_t> tame = on_device(in.slot, kCpu).to_vector<int32_t>();
+    in.blocks = wild_integers(random, {2, 5, 2, 4});
+    std::vector<int32_t> tame = on_device(in.blocks, kCpu).to_vector<int32_t>();
     for (int32_t& slot : tame) slot = slot < 4 ? std::max(slot, -1) : -1;
     const auto result = [&] {
       const Tensor out = Tensor::empty({2, 5, 2, size}, GetParam(), kCuda);
       const Tensor lse = Tensor::empty({2, 2, 5}, DType::f32, kCuda);
       const Tensor dq = Tensor::empty_like(in.q);
-      ops::stored_attention(out, lse, in);
-      ops::stored_attention_backward(dq, out, Tensor(), out, lse, in);
+      ops::listed_attention(out, lse, {}, in);
+      ops::listed_attention_backward({dq, {}, {}, {}}, out, {}, out, lse, in);
       return std::vector<Tensor>{out, lse, dq};
     };
     for (const bool landmarks : {false, true}) {
       in.landmarks = landmarks;
       const std::vector<Tensor> got = result();
-      ops::StoredAttentionInputs wild = in;
-      in.slot = on_device(Tensor::from(tame, in.slot.shape()), kCuda);
+      ops::ListedAttentionInputs wild = in;
+      in.blocks = on_device(Tensor::from(tame, in.blocks.shape()), kCuda);
       const std::vector<Tensor> expected = result();
       for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], expected[i])) << "output " << i;
       in = wild;
@@ -152,6 +153,8 @@ TEST_P(CudaBlocks, SlotsOfARowAreItsOwnWhateverHeadsAre) {
                              wild_integers(random, {3}),
                              kSlots,
                              40,
+                             Tensor(),
+                             Tensor(),
                              Tensor()};
   const Tensor slot = Tensor::empty_like(in.index);
   ops::place_blocks(slot, Tensor::empty_like(slot), Tensor::empty_like(slot), in);

@@ -4,8 +4,8 @@
 #include "kernels/attention.h"
 #include "kernels/block_attention.h"
 #include "kernels/delta.h"
-#include "kernels/grouped_cross_attention.h"
 #include "kernels/knn.h"
+#include "kernels/listed_attention.h"
 #include "kernels/planned_scratch.h"
 #include "kernels/vq.h"
 #include "tests/support/attention_inputs.h"
@@ -98,36 +98,43 @@ TEST(CudaScratch, APlanTakesWhatAttentionToBlocksTakes) {
   }
 }
 
-// Bytes that attention to stored blocks takes at most beside its operands, forwards and then backwards.
-std::vector<int64_t> scratch_of_stored(DType type, Device device) {
-  ops::StoredAttentionInputs in;
+// Bytes that listed attention takes at most beside its operands, forwards and then backwards; the gradients of keys are
+// asked for with weights.
+std::vector<int64_t> scratch_of_listed(DType type, bool weights, bool with_keys, Device device) {
+  ops::ListedAttentionInputs in;
   in.q = Tensor::zeros({2, 30, 4, 8}, type, device);
-  in.keys = Tensor::zeros({5, 9, 2, 8}, type, device);
-  in.values = Tensor::zeros({5, 9, 2, 24}, type, device);
-  in.slot = Tensor::zeros({2, 30, 4, 3}, DType::i32, device);
+  in.keys = Tensor::zeros({5, 70, 2, 8}, type, device);
+  in.values = Tensor::zeros({5, 70, 2, 24}, type, device);
+  in.blocks = Tensor::zeros(weights ? Shape{2, 6, 1, 3} : Shape{2, 30, 4, 3}, DType::i32, device);
+  if (weights) in.weight = Tensor::zeros({2, 6, 3}, DType::f32, device);
+  if (weights) in.list = Tensor::zeros({2, 30}, DType::i32, device);
   const Tensor out = Tensor::zeros({2, 30, 4, 24}, type, device);
-  const Tensor lse = Tensor::zeros({2, 4, 30}, DType::f32, device);
-  const Tensor dq = Tensor::empty_like(in.q);
+  const Tensor lse = Tensor::zeros(weights ? Shape{2, 4, 30, 3} : Shape{2, 4, 30}, DType::f32, device);
+  ops::ListedAttentionGradients gradients{Tensor::empty_like(in.q), {}, {}, {}};
+  if (weights) gradients.dweight = Tensor::empty_like(in.weight);
+  if (with_keys) gradients.dkeys = Tensor::empty_like(in.keys);
   Allocator& allocator = device_backend(device.kind).allocator();
   const int64_t before = allocator.stats().bytes_in_use;
   allocator.reset_peak();
-  ops::stored_attention(out, lse, in);
+  ops::listed_attention(out, lse, {}, in);
   const int64_t forwards = allocator.stats().peak_bytes - before;
   allocator.reset_peak();
-  ops::stored_attention_backward(dq, out, lse, out, lse, in);
+  ops::listed_attention_backward(gradients, out, {}, out, lse, in);
   return {forwards, allocator.stats().peak_bytes - before};
 }
 
-TEST(CudaScratch, APlanTakesWhatAttentionToStoredBlocksTakes) {
+TEST(CudaScratch, APlanTakesWhatListedAttentionTakes) {
   const std::string missing = missing_cuda_device();
   if (!missing.empty()) GTEST_SKIP() << missing;
   for (const DType type : {DType::bf16, DType::f32}) {
-    const std::vector<int64_t> taken = scratch_of_stored(type, {DeviceKind::cuda, 0});
-    const PlannedScratch planned(DeviceKind::cuda);
-    const std::vector<int64_t> told = scratch_of_stored(type, kMeta);
-    for (size_t i = 0; i < 2; ++i) {
-      EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 8 * 64) << i;
-      EXPECT_EQ(taken[i] > 0, type == DType::bf16);
+    for (const int asked : {0, 1, 2}) {  // without weights, with them, and with the gradients of keys
+      const std::vector<int64_t> taken = scratch_of_listed(type, asked > 0, asked > 1, {DeviceKind::cuda, 0});
+      const PlannedScratch planned(DeviceKind::cuda);
+      const std::vector<int64_t> told = scratch_of_listed(type, asked > 0, asked > 1, kMeta);
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 8 * 64) << i;
+        EXPECT_EQ(taken[i] > 0, type == DType::bf16 || (asked > 0 && i == 1)) << i;
+      }
     }
   }
 }
@@ -198,43 +205,6 @@ TEST(CudaScratch, APlanTakesWhatTensorCoresTakeForCodes) {
       EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 2 * 2 * 70 * 4 + 4 * 64) << i;
       // Without them values of 136 features take nothing.
       EXPECT_EQ(told[i] > 0, value_size == 40);
-    }
-  }
-}
-
-// Bytes that grouped cross-attention takes at most beside its operands, forwards and then backwards.
-std::vector<int64_t> scratch_of_grouped(bool with_keys, Device device) {
-  ops::GroupedCrossAttentionInputs in;
-  in.q = Tensor::zeros({2, 300, 4, 8}, DType::bf16, device);
-  in.keys = Tensor::zeros({9, 70, 2, 8}, DType::bf16, device);
-  in.values = Tensor::zeros({9, 70, 2, 8}, DType::bf16, device);
-  in.weight = Tensor::zeros({2, 5, 3}, DType::f32, device);
-  in.chosen = Tensor::zeros({2, 5, 3}, DType::i32, device);
-  in.list = Tensor::zeros({2, 300}, DType::i32, device);
-  const Tensor out = Tensor::zeros(in.q.shape(), DType::bf16, device);
-  const Tensor lse = Tensor::zeros({2, 4, 300, 3}, DType::f32, device);
-  ops::GroupedCrossAttentionGradients gradients{Tensor::empty_like(in.q), {}, {}, Tensor::empty_like(in.weight)};
-  if (with_keys) gradients.dkeys = Tensor::empty_like(in.keys);
-  Allocator& allocator = device_backend(device.kind).allocator();
-  const int64_t before = allocator.stats().bytes_in_use;
-  allocator.reset_peak();
-  ops::grouped_cross_attention(out, lse, in);
-  const int64_t forwards = allocator.stats().peak_bytes - before;
-  allocator.reset_peak();
-  ops::grouped_cross_attention_backward(gradients, out, lse, in);
-  return {forwards, allocator.stats().peak_bytes - before};
-}
-
-TEST(CudaScratch, APlanTakesWhatGroupedCrossAttentionTakes) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
-  for (const bool with_keys : {false, true}) {
-    const std::vector<int64_t> taken = scratch_of_grouped(with_keys, {DeviceKind::cuda, 0});
-    const PlannedScratch planned(DeviceKind::cuda);
-    const std::vector<int64_t> told = scratch_of_grouped(with_keys, kMeta);
-    for (size_t i = 0; i < 2; ++i) {
-      EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 4 * 64) << i;
-      EXPECT_GT(taken[i], 0);
     }
   }
 }

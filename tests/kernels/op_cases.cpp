@@ -217,7 +217,7 @@ const std::vector<OpCase>& op_cases() {
     add_lookup_function_cases(all);
     add_attention_function_cases(all);
     add_block_cases(all);
-    add_grouped_cross_attention_cases(all);
+    add_listed_cases(all);
     add_vq_function_cases(all);
     add_elementwise_cases(all);
     add_activation_cases(all);
@@ -235,7 +235,7 @@ const std::vector<OpCase>& op_cases() {
     add_vq_attention_cases(all);
     add_vq_codebook_cases(all);
     add_feed_forward_cases(all);
-    add_stored_block_cases(all);
+    add_listed_chunk_cases(all);
     // New ones come last: some cases draw their inputs by their number in the table.
     add_chunk_cases(all);
     add_delta_rule_cases(all);

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "autograd/functions/rows.h"
+#include "kernels/block_attention.h"
 #include "kernels/choice.h"
 #include "kernels/gemm.h"
-#include "kernels/place_chunks.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/random_tensor.h"
 
@@ -191,14 +191,14 @@ void add_rows(std::vector<OpCase>& cases) {
   // Two rows with three lists of two chunks, of four stored ones in rings of five and three of the subsequence.
   const auto lists = [](const std::vector<int32_t>& ids, const Shape& shape) { return Tensor::from(ids, shape, kCpu); };
   cases.push_back(
-      {"place_chunks",
-       "",
+      {"place_blocks",
+       "lists",
        {lists({1, 3, 0, 4}, {2, 2}), lists({5, 0, -1, -1, 6, 3, 1, 4, 2, -1, -1, -1}, {2, 3, 2}), lists({1, 4}, {2}),
-        lists({3, 1}, {2})},
+        lists({3, 1}, {2}), lists({4, 4}, {2}), lists({0, 0}, {2})},
        [](const Tensors& in) {
          const Tensor slot = Tensor::zeros({2, 4, 2}, DType::i32, in[0].device());
          const Tensor own = Tensor::empty_like(slot), later = Tensor::empty_like(slot);
-         ops::place_chunks(slot, own, later, {in[0], in[1], in[2], in[3], 4, 5});
+         ops::place_blocks(slot, later, own, {in[1], in[2], in[4], in[5], 5, 4, {}, in[0], in[3]});
          return Tensors{recast(slot, DType::f64), recast(own, DType::f64), recast(later, DType::f64)};
        },
        [lists](const Tensors&) {

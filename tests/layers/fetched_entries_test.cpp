@@ -1,5 +1,5 @@
 // Tests what a layer reads of logs that lie in host memory.
-#include "layers/pass/fetched_entries.h"
+#include "layers/carried/fetched_entries.h"
 
 #include <gtest/gtest.h>
 

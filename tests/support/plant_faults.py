@@ -52,7 +52,7 @@ FAULTS = [
       const std::vector<uint8_t> ones(static_cast<size_t>(rows * tokens), 1);
       codebook_->count(f.batch, k.value(), quantized.codes, Tensor::from(ones, mask.shape(), f.state.device()));
     }"""),
-    ("landmark", "landmark", "a block that ends with the subsequence is not stored", "layers/mixers/block_store.cpp",
+    ("landmark", "landmark", "a block that ends with the subsequence is not stored", "layers/carried/block_log.cpp",
      "(position + segment.count - first_whole) / options_.period",
      "(position + segment.count - 1 - first_whole) / options_.period"),
     ("landmark", "landmark", "tokens choose blocks together with later ones", "layers/mixers/landmark_choice.cpp",
@@ -68,7 +68,7 @@ FAULTS = [
       for (int64_t back = 0; back < positions && t - back >= segment.begin; ++back) {
         list[static_cast<size_t>(batch.at(row, t - back))] = reads;
       }"""),
-    ("drt", "drt", "a step without a whole chunk forgets what was chosen", "layers/stacks/chunk_store.cpp",
+    ("drt", "drt", "a step without a whole chunk forgets what was chosen", "layers/stacks/drt_retriever.cpp",
      "written.push_back(chose ? 1 : 0);", "written.push_back(1);"),
 ]
 

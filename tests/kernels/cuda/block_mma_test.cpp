@@ -1,5 +1,5 @@
-// Tests which calls of grouped cross-attention and of attention to blocks, stored ones too, run on tensor cores, and
-// that operands lie in different banks. The kernels run on the host, which counts the products of tensor cores.
+// Tests which calls of listed attention and of attention to blocks run on tensor cores, and that operands lie in
+// different banks. The kernels run on the host, which counts the products of tensor cores.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "kernels/block_attention.h"
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda_scratch.h"
-#include "kernels/grouped_cross_attention.h"
+#include "kernels/listed_attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/cuda_device.h"
 
@@ -47,23 +47,23 @@ Products products_of(Forward&& forward, Backward&& backward) {
   return {between > before, shim::tensor_products() > between};
 }
 
-Products of_grouped(const Sizes& sizes) {
+Products of_weights(const Sizes& sizes) {
   constexpr int64_t kChunks = 2, kLength = 3;
-  ops::GroupedCrossAttentionInputs in;
+  ops::ListedAttentionInputs in;
   in.q = normal(sizes, {1, kQueries, 1, sizes.size}, sizes.offset);
   in.keys = normal(sizes, {kChunks, kLength, 1, sizes.size});
   in.values = normal(sizes, {kChunks, kLength, 1, sizes.value_size});
   in.weight = normal({.dtype = wide_type(sizes.dtype)}, {1, 1, kChunks});
-  in.chosen = on_device(Tensor::from(std::vector<int32_t>{1, 0}, {1, 1, kChunks}), kCuda);
+  in.blocks = on_device(Tensor::from(std::vector<int32_t>{1, 0}, {1, 1, 1, kChunks}), kCuda);
   in.list = Tensor::zeros({1, kQueries}, DType::i32, kCuda);
   const Tensor out = Tensor::empty({1, kQueries, 1, sizes.value_size}, sizes.dtype, kCuda);
   const Tensor lse = Tensor::empty({1, 1, kQueries, kChunks}, wide_type(sizes.dtype), kCuda);
-  return products_of([&] { ops::grouped_cross_attention(out, lse, in); },
+  return products_of([&] { ops::listed_attention(out, lse, {}, in); },
                      [&] {
-                       const ops::GroupedCrossAttentionGradients d{
-                           Tensor::empty_like(in.q), Tensor::empty_like(in.keys), Tensor::empty_like(in.values),
-                           Tensor::empty_like(in.weight)};
-                       ops::grouped_cross_attention_backward(d, out, lse, in);
+                       const ops::ListedAttentionGradients d{Tensor::empty_like(in.q), Tensor::empty_like(in.keys),
+                                                             Tensor::empty_like(in.values),
+                                                             Tensor::empty_like(in.weight)};
+                       ops::listed_attention_backward(d, out, {}, {}, lse, in);
                      });
 }
 
@@ -86,14 +86,14 @@ Products of_blocks(const Sizes& sizes) {
 }
 
 // With a landmark, two blocks of three that there are.
-ops::StoredAttentionInputs stored_inputs(const Sizes& sizes, int64_t queries) {
+ops::ListedAttentionInputs stored_inputs(const Sizes& sizes, int64_t queries) {
   constexpr int64_t kBlocks = 3, kLength = 4, kChosen = 2, kHeads = 2;
   RandomTensors random(7);
-  ops::StoredAttentionInputs in;
+  ops::ListedAttentionInputs in;
   in.q = normal(sizes, {1, queries, kHeads, sizes.size}, sizes.offset);
   in.keys = normal(sizes, {kBlocks, kLength, 1, sizes.size});
   in.values = normal(sizes, {kBlocks, kLength, 1, sizes.value_size});
-  in.slot = on_device(random.integers({1, queries, kHeads, kChosen}, -1, kBlocks), kCuda);
+  in.blocks = on_device(random.integers({1, queries, kHeads, kChosen}, -1, kBlocks), kCuda);
   in.rotation = on_device(random.integers({1, queries, kHeads, kChosen}, 0, 3), kCuda);
   in.table = on_device(random.normal({3, 2, 3}, 1, 0, wide_type(sizes.dtype)), kCuda);
   in.landmarks = true;
@@ -103,32 +103,32 @@ ops::StoredAttentionInputs stored_inputs(const Sizes& sizes, int64_t queries) {
 struct StoredResults {
   Tensor out, lse, dq;
 
-  explicit StoredResults(const ops::StoredAttentionInputs& in)
+  explicit StoredResults(const ops::ListedAttentionInputs& in)
       : out(Tensor::empty({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.values.dim(3)}, in.q.dtype(), kCuda)),
         lse(Tensor::empty({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, wide_type(in.q.dtype()), kCuda)),
         dq(Tensor::empty_like(in.q)) {}
 };
 
 Products of_stored(const Sizes& sizes, int64_t queries = kQueries) {
-  const ops::StoredAttentionInputs in = stored_inputs(sizes, queries);
+  const ops::ListedAttentionInputs in = stored_inputs(sizes, queries);
   const StoredResults to(in);
-  return products_of([&] { ops::stored_attention(to.out, to.lse, in); },
-                     [&] { ops::stored_attention_backward(to.dq, to.out, to.lse, to.out, to.lse, in); });
+  return products_of([&] { ops::listed_attention(to.out, to.lse, {}, in); },
+                     [&] {
+                       ops::listed_attention_backward({to.dq, {}, {}, {}}, to.out, to.lse, to.out, to.lse, in);
+                     });
 }
 
 void expect_products(const Sizes& sizes, bool forward, bool backward) {
   SCOPED_TRACE(std::string(name_of(sizes.dtype)) + " " + std::to_string(sizes.size) + " " +
                std::to_string(sizes.value_size) + " " + std::to_string(sizes.offset));
-  const Products grouped = of_grouped(sizes);
-  EXPECT_EQ(grouped.forward, forward);
-  EXPECT_EQ(grouped.backward, backward);
   const Products blocks = of_blocks(sizes);
   EXPECT_EQ(blocks.forward, forward);
   EXPECT_EQ(blocks.backward, backward);
-  // If values are too wide for the backward pass, stored blocks use the other kernels in both passes.
-  const Products stored = of_stored(sizes);
-  EXPECT_EQ(stored.forward, backward);
-  EXPECT_EQ(stored.backward, backward);
+  // If values are too wide for the backward pass, listed blocks use the other kernels in both passes.
+  for (const Products& listed : {of_weights(sizes), of_stored(sizes)}) {
+    EXPECT_EQ(listed.forward, backward);
+    EXPECT_EQ(listed.backward, backward);
+  }
 }
 
 TEST(BlocksOnTensorCores, HeadsInWholeChunks) {
@@ -151,19 +151,19 @@ TEST(BlocksOnTensorCores, HeadsInWholeChunks) {
 TEST(BlocksOnTensorCores, LinesThatAreWorkedOnAtATimeChangeNothing) {
   const std::string missing = missing_cuda_device();
   if (!missing.empty()) GTEST_SKIP() << missing;
-  const ops::StoredAttentionInputs in = stored_inputs({.size = 16, .value_size = 24}, 50);
+  const ops::ListedAttentionInputs in = stored_inputs({.size = 16, .value_size = 24}, 50);
   const auto results = [&] {
     StoredResults to(in);
-    ops::stored_attention(to.out, to.lse, in);
-    ops::stored_attention_backward(to.dq, to.out, to.lse, to.out, to.lse, in);
+    ops::listed_attention(to.out, to.lse, {}, in);
+    ops::listed_attention_backward({to.dq, {}, {}, {}}, to.out, to.lse, to.out, to.lse, in);
     return to;
   };
   const StoredResults whole = results();
-  const int64_t saved = std::exchange(StoredScratch::max_bytes, int64_t{20} << 10);
+  const int64_t saved = std::exchange(ListedScratch::max_bytes, int64_t{20} << 10);
   const StoredResults parts = results();
-  StoredScratch::max_bytes = 1;  // of a line there are always all
+  ListedScratch::max_bytes = 1;  // of a line there are always all
   const StoredResults lines = results();
-  StoredScratch::max_bytes = saved;
+  ListedScratch::max_bytes = saved;
   for (const StoredResults* other : {&parts, &lines}) {
     EXPECT_TRUE(same_bits(other->out, whole.out));
     EXPECT_TRUE(same_bits(other->lse, whole.lse));
@@ -175,12 +175,12 @@ TEST(BlocksOnTensorCores, LinesThatAreWorkedOnAtATimeChangeNothing) {
 TEST(BlocksOnTensorCores, ABlockThatIsNoNumberReachesThoseThatReadIt) {
   const std::string missing = missing_cuda_device();
   if (!missing.empty()) GTEST_SKIP() << missing;
-  ops::StoredAttentionInputs in = stored_inputs({}, 20);
+  ops::ListedAttentionInputs in = stored_inputs({}, 20);
   const auto results = [&] {
     StoredResults to(in);
-    ops::stored_attention(to.out, to.lse, in);
+    ops::listed_attention(to.out, to.lse, {}, in);
     const Tensor dout = normal({}, to.out.shape());
-    ops::stored_attention_backward(to.dq, dout, Tensor(), to.out, to.lse, in);
+    ops::listed_attention_backward({to.dq, {}, {}, {}}, dout, {}, to.out, to.lse, in);
     return std::vector<Tensor>{on_device(to.out, kCpu), on_device(to.dq, kCpu)};
   };
   for (const bool landmarks : {false, true}) {
@@ -198,7 +198,7 @@ TEST(BlocksOnTensorCores, ABlockThatIsNoNumberReachesThoseThatReadIt) {
     const std::vector<Tensor> got = results();
     in.keys = whole_keys;
     in.values = whole_values;
-    const std::vector<int32_t> slot = on_device(in.slot, kCpu).to_vector<int32_t>();
+    const std::vector<int32_t> slot = on_device(in.blocks, kCpu).to_vector<int32_t>();
     int64_t reached = 0;
     for (size_t line = 0; line < slot.size() / 2; ++line) {
       const bool reads = slot[2 * line] == kSpoiled || slot[2 * line + 1] == kSpoiled;
