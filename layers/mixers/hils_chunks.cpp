@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "layers/pass/carried_blocks.h"
+#include "layers/carried/carried_blocks.h"
 
 namespace quire {
 

@@ -2,7 +2,7 @@
 
 #include <bit>
 #include <cmath>
-#include <tuple>
+#include <utility>
 
 #include "layers/position/rope_frequencies.h"
 
@@ -14,15 +14,13 @@ HilsShape shape_of(const ModelConfig& model) {
   return {model.heads, model.heads_of_keys(), model.size_of_head(), model.size_of_head()};
 }
 
-BlockStoreOptions store_of(const HilsConfig& config, const HilsShape& shape) {
-  return {.period = config.chunk,
-          .capacity = config.capacity(),
-          .key_heads = shape.key_heads,
-          .size = shape.size,
-          .value_size = shape.value_size,
-          .place = config.window_only ? LogPlace::device : config.carry.place,
-          .dtype = config.window_only ? std::nullopt : stored_type(config.carry.dtype),
-          .landmarks = true};
+BlockLogOptions log_of(const HilsConfig& config, const HilsShape& shape) {
+  BlockLogOptions log = log_of_tokens(config.chunk, config.capacity(), shape.key_heads, shape.size, shape.value_size);
+  log.landmarks = true;
+  if (config.window_only) return log;
+  log.place = config.carry.place;
+  log.dtype = stored_type(config.carry.dtype);
+  return log;
 }
 
 }  // namespace
@@ -37,7 +35,7 @@ HilsLayer::HilsLayer(const Scope& scope, const Place& place, std::shared_ptr<Pos
       position_tables_(std::move(tables)),
       out_(scope.child("out"), shape_.heads * shape_.value_size, place.model.width,
            Initialization(place.model).residual(shape_.heads * shape_.value_size)),
-      store_(scope, store_of(config_, shape_)) {
+      log_(scope, log_of(config_, shape_)) {
   const RopeConfig& rope = place.layer.position.rope;
   if (place.layer.position.kind == Position::rope) {
     frequencies_ = hils_frequencies(rope_frequencies(rope, rope.dims.value_or(shape_.size)), config_.rope_length,
@@ -112,7 +110,7 @@ HilsRotation HilsLayer::rotation(int64_t positions, const Tensor& like, int64_t 
 Variable HilsLayer::operator()(const Forward& f, const PartInput& input) const {
   Tape& tape = f.tape;
   const Variable z = input.normalised(tape);
-  const CarriedBlocks carried = store_.carried(f);
+  const CarriedBlocks carried = log_.carried(f);
   const HilsChunks chunks = chunks_of(f, carried);
   std::vector<int64_t> numbers = config_.numbers();
   numbers.push_back(shape_.key_heads);
@@ -124,14 +122,15 @@ Variable HilsLayer::operator()(const Forward& f, const PartInput& input) const {
       hils_heads(tape, config_, shape_, weights(), z, tables, rotation(tables.positions, z.value()));
   HilsInput in;
   in.q = heads.q, in.score_q = heads.score_q, in.shared = heads.shared;
-  std::tie(in.k, in.v) = store_.behind_tails(tape, f.state, carried, heads.k, heads.v);
+  std::vector<Variable> behind = log_.behind_tails(tape, f.state, carried, {heads.k, heads.v});
+  in.k = std::move(behind[0]), in.v = std::move(behind[1]);
   in.scale = scale_;
   in.choose = [&](const auto& make) { return f.selection(scope_, make); };
   read_state(f, chunks, tables, in);
   const HilsMix mix = hils_mix(tape, config_, shape_, tables, in);
   if (f.wants_telemetry() || f.wants_retrievals()) report(f, chunks, tables, carried, mix);
   if (f.write_state) write_state(f, chunks, tables, carried, heads, mix);
-  store_.forget_pages(f.state);
+  log_.forget_pages(f.state);
   const Shape flat{tables.rows, tables.length, shape_.heads * shape_.value_size};
   return out_(tape, reshape(tape, mix.out, flat), input.residual);
 }

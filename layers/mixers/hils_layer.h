@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "layers/carried/block_log.h"
 #include "layers/mechanism/mechanism.h"
-#include "layers/mixers/block_store.h"
 #include "layers/mixers/hils_heads.h"
 #include "layers/mixers/key_blocks.h"
 #include "layers/parts/basic.h"
@@ -26,7 +26,7 @@ class HilsLayer final : public Part {
   HilsRotation rotation(int64_t positions, const Tensor& like, int64_t step = 1) const;
   // Gives `in` what is carried, rotated by positions of this pass.
   void read_state(const Forward& f, const HilsChunks& chunks, const HilsTables& tables, HilsInput& in) const;
-  // Returns the slots, in the store, of stored chunks by their places below `stored`, as many for every row: i32 [R,
+  // Returns the slots, in the log, of stored chunks by their places below `stored`, as many for every row: i32 [R,
   // n].
   Tensor stored_slots(const Forward& f, const std::vector<int32_t>& places, int64_t stored) const;
   // Returns their keys and values, [R, n, S, Hk, ..].
@@ -55,7 +55,7 @@ class HilsLayer final : public Part {
   std::shared_ptr<PositionTables> position_tables_;
   HilsWeightsOf<Parameter> parameters_;
   Linear out_;
-  BlockStore store_;
+  BlockLog log_;
   LogId summaries_, biases_;  // of stored chunks: [H, D] rotated from the beginning of the chunk, [H]
 };
 

@@ -61,7 +61,7 @@ void HilsLayer::report(const Forward& f, const HilsChunks& chunks, const HilsTab
       reads.push_back({score, stored ? chosen : Tensor(), stored ? Tensor() : chosen});
     }
   }
-  report_blocks(f, name_, config_.chunk, &store_, carried, blocks_of(chunks, tables), reads, {whole.value(), {}});
+  report_blocks(f, name_, config_.chunk, &log_, carried, blocks_of(chunks, tables), reads, {whole.value(), {}});
 }
 
 Tensor HilsLayer::reads_of(const Forward& f, const HilsTables& tables, const Tensor& chosen, int64_t n,

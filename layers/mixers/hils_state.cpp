@@ -7,16 +7,16 @@ namespace quire {
 namespace {
 
 // Returns the slots of the next entries of all rows.
-std::vector<int32_t> heads_on_host(const BlockStore& store, const StateView& state) {
+std::vector<int32_t> heads_on_host(const BlockLog& log, const StateView& state) {
   if (state.device() == kMeta) return std::vector<int32_t>(static_cast<size_t>(state.rows()), 0);
-  return store.head(state).to_vector<int32_t>();
+  return log.head(state).to_vector<int32_t>();
 }
 
 }  // namespace
 
 Tensor HilsLayer::stored_slots(const Forward& f, const std::vector<int32_t>& places, int64_t stored) const {
-  const int64_t rows = f.batch.rows, count = static_cast<int64_t>(places.size()) / rows, slots = store_.slots(f.state);
-  const std::vector<int32_t> head = heads_on_host(store_, f.state);
+  const int64_t rows = f.batch.rows, count = static_cast<int64_t>(places.size()) / rows, slots = log_.slots(f.state);
+  const std::vector<int32_t> head = heads_on_host(log_, f.state);
   std::vector<int32_t> numbers;
   for (size_t i = 0; i < places.size(); ++i) {
     const int64_t row = static_cast<int64_t>(i) / count, newest = head[static_cast<size_t>(row)] + slots;
@@ -38,7 +38,7 @@ std::pair<Tensor, Tensor> HilsLayer::fetch(const Forward& f, const std::vector<i
                                            DType type) const {
   Tape idle(false);
   const int64_t rows = f.batch.rows, count = static_cast<int64_t>(places.size()) / rows;
-  const FetchedEntries fetched = store_.fetch(f.state, stored_slots(f, places, stored));
+  const FetchedEntries fetched = log_.fetch(f.state, stored_slots(f, places, stored));
   await_fetched(f.state.device());
   const auto lines = [&](const Tensor& log, int64_t size) {
     const Variable all = Variable::constant(log.reshape({log.dim(0), log.numel() / log.dim(0)}));
@@ -85,7 +85,7 @@ void HilsLayer::write_state(const Forward& f, const HilsChunks& chunks, const Hi
   Tape idle(false);
   const HilsRotation rotation = this->rotation(tables.positions, heads.k.value());
   const Variable keys = rotation(idle, Variable::constant(heads.unrotated_k.value()), tables.place);
-  store_.write(f, carried, keys.value(), heads.v.value());
+  log_.append_tokens(f, carried, keys.value(), heads.v.value());
   if (!summaries_.defined()) return;
   // The chunks that end in the last document of each row.
   std::vector<int64_t> first(static_cast<size_t>(tables.rows), 0), count = first;
