@@ -1,5 +1,6 @@
 #include "kernels/chunk_attention.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <vector>

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/config/config.h"
 #include "layers/state/carry_config.h"
 

@@ -1,4 +1,6 @@
 // The descriptor of HiLS attention (layers/mechanism/mechanism.h).
+#include <algorithm>
+
 #include "layers/mechanism/mechanism_list.h"
 #include "layers/mixers/hils_layer.h"
 #include "layers/model/surroundings.h"

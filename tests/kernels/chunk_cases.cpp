@@ -1,4 +1,6 @@
 // Compares attention to chosen chunks with a composition that copies every chosen chunk.
+#include <algorithm>
+
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/chunks.h"
