@@ -21,7 +21,7 @@ constexpr Words kKeyAdjectives[] = {
     "glad",    "golden", "grand",    "green",   "harsh",   "hasty",   "honest",  "humble", "icy",    "idle",
     "ivory",   "jolly",  "keen",     "kind",    "late",    "lazy",    "lean",    "light",  "lively", "lonely",
     "loose",   "loud",   "lucky",    "mellow",  "merry",   "mild",    "modest",  "muddy",  "mute",   "neat",
-    "noble",   "noisy",  "northern", "odd",     "pale",    "plain",   "polite",  "quick",  "rapid",  "rare",
+    "noble",   "noisy",  "northern", "odd",     "pale",    "placid",  "polite",  "quick",  "rapid",  "rare",
     "ripe",    "rough",  "round",    "royal",   "rusty",   "salty",   "scarlet", "sharp",  "short",  "shy",
     "slender", "slow",   "smooth",   "sober",   "soft",    "solid",   "sour",    "stern",  "stony",  "sudden"};
 constexpr Words kKeyNouns[] = {

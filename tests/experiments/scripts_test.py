@@ -205,19 +205,19 @@ class Alone(Scripts):
         run([quire, "sweep", EXPERIMENTS / "needle/sweeps/lengths.yaml", "--check"])
         run([quire, "train", EXPERIMENTS / "needle/lengths.yaml", "data.corpus=books.h5", "model.width=8", "model.heads=1",
              "model.layers=1", "schedule.steps=1", "schedule.warmup=0", "--run-dir", "runs/window-1"])
-        arguments = ["needle/lengths.py", "runs", "--filler", "books.h5:valid", "--results", "results", "--lengths", "1k,1200",
+        arguments = ["runs", "--filler", "books.h5:valid", "--results", "results", "--lengths", "1k,1200",
                      "--samples", "1,1200=2", "--tasks", "vt,babi_1", "--set", "window:data.subsequence=128"]
-        out = self.run_script(*arguments, environment={"QUIRE": str(quire)})
+        out = self.run_script("needle/lengths.py", *arguments, environment={"QUIRE": str(quire)})
         self.assertRegex(out, r"\| window \| babi_1 \| \d+ \(\d+-\d+\) \| \d+ \(\d+-\d+\) \|")
-        self.assertEqual(self.run_script(*arguments, environment={"QUIRE": "/nowhere"}), out)
-        self.run_script(*arguments, "--set", "xl:data.subsequence=64", status=1)
+        self.assertEqual(self.run_script("needle/lengths.py", *arguments, environment={"QUIRE": "/nowhere"}), out)
+        self.run_script("needle/lengths.py", *arguments, "--set", "xl:data.subsequence=64", status=1)
         self.assertIn("lengths: error: --set xl:data.subsequence=64: is not", self.errors)
         for python in (sys.executable, "/usr/bin/python3"):
             if subprocess.run([python, "-c", "import matplotlib"], capture_output=True, check=False).returncode == 0:
-                self.run_script(*arguments, "--svg", "lengths.svg", python=python)
+                self.run_script("needle/lengths.py", *arguments, "--svg", "lengths.svg", python=python)
                 self.assertIn("<svg", (self.folder / "lengths.svg").read_text(encoding="utf-8"))
                 return
-        self.run_script(*arguments, "--svg", "lengths.svg", status=1)
+        self.run_script("needle/lengths.py", *arguments, "--svg", "lengths.svg", status=1)
         self.assertIn("python3-matplotlib", self.errors)
 
     def test_sweep_of_books(self):

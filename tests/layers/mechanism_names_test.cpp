@@ -138,10 +138,10 @@ bool names_kind(const std::vector<Part>& parts, const std::string& kind) {
 }
 
 // Operations, functions and networks may be called as kinds are: ops::knn_search, kernels/knn.h, softmax(..),
-// InfiniBand.
+// InfiniBand, the media type text/plain.
 std::string without_operations(const std::string& code) {
   static const std::regex operations(
-      R"(\bops::\w+(::\w+)?|#include "(kernels|autograd)/[^"]*"|\bsoftmax\(|\bInfiniBand\b)");
+      R"(\bops::\w+(::\w+)?|#include "(kernels|autograd)/[^"]*"|\bsoftmax\(|\bInfiniBand\b|\btext/plain\b)");
   return std::regex_replace(code, operations, " ");
 }
 

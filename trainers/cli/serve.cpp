@@ -32,8 +32,8 @@ constexpr int64_t kMebibyte = int64_t{1} << 20;
 std::string read_token(const std::string& file) {
   std::string token = read_text_file(file, {.kind = ErrorKind::config, .max_bytes = 4096});
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-  const bool plain = std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (token.empty() || !plain) {
+  const bool printable = std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (token.empty() || !printable) {
     fail(ErrorKind::config, "--token-file {}: holds no token; write one line of letters and digits", file);
   }
   return token;

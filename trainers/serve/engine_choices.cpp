@@ -30,13 +30,13 @@ void Engine::extend() {
     const std::span<float> logits = std::span(reading.logits).first(vocabulary);
     std::vector<std::pair<int32_t, double>> top;
     if (choice.top) top = likely_tokens(logits, log_sum, static_cast<size_t>(*choice.top));
-    const std::vector<float> plain =
+    const std::vector<float> before =
         choice.top ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>{};
     exclude_bos(logits, tokenizer_);
     const int32_t id = sample_token(logits, choice.sampling, sampling_draw(choice.sampling.seed, reading.position));
     ids[static_cast<size_t>(i)] = id;
     if (!choice.top) return;
-    const double log_probability = static_cast<double>(plain[static_cast<size_t>(id)]) - log_sum;
+    const double log_probability = static_cast<double>(before[static_cast<size_t>(id)]) - log_sum;
     append(choice.scores, id, log_probability, top, static_cast<size_t>(*choice.top));
   });
   for (size_t i = 0; i < ready.size(); ++i) add_token(ready[i], ids[i]);

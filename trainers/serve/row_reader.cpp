@@ -108,7 +108,7 @@ void RowReader::read_run(const Batch& batch, int64_t begin, int64_t end, std::sp
   std::vector<double> nll;
   size_t done = 0;
   // Passes on the scores up to the next one that has logits.
-  const auto pass_plain = [&] {
+  const auto pass_scores = [&] {
     for (; done < requests.size() && !requests[done].logits; ++done) {
       use({requests[done].part, requests[done].token, false, nll[static_cast<size_t>(requests[done].cell)], {}});
     }
@@ -121,14 +121,14 @@ void RowReader::read_run(const Batch& batch, int64_t begin, int64_t end, std::sp
     const std::vector<float> values = values_of<float>(logits);
     const auto width = static_cast<size_t>(logits.dim(1));
     for (size_t at = 0; at < values.size(); at += width) {
-      pass_plain();
+      pass_scores();
       const Request& one = requests[done++];
       use({one.part, one.token, one.next, one.next ? 0 : nll[static_cast<size_t>(one.cell)],
            std::span(values).subspan(at, width)});
     }
   });
   if (nll.empty() && all.defined()) nll = values_of<double>(all);
-  pass_plain();
+  pass_scores();
 }
 
 void RowReader::read(std::span<const Part> parts, const std::function<void(const Score&)>& use) {

@@ -31,7 +31,7 @@ TokenTexts::TokenTexts(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
   eos_ = "<|eos|>";
 }
 
-void TokenTexts::encode_plain(std::string_view text, bool follows, std::vector<int32_t>& ids) const {
+void TokenTexts::encode_part(std::string_view text, bool follows, std::vector<int32_t>& ids) const {
   if (follows) {
     tokenizer_.encode_rest(text, ids);
   } else {
@@ -50,7 +50,7 @@ std::vector<int32_t> TokenTexts::encode(std::string_view text, bool follows) con
   size_t eos = text.find(eos_);
   for (;;) {
     const size_t at = std::min({bos, eos, text.size()});
-    encode_plain(text.substr(begin, at - begin), follows, ids);
+    encode_part(text.substr(begin, at - begin), follows, ids);
     if (at == text.size()) break;
     const bool is_bos = at == bos;
     ids.push_back(is_bos ? tokenizer_.bos_id() : tokenizer_.eos_id());

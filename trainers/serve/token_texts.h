@@ -28,7 +28,7 @@ class TokenTexts {
   std::string text_of(std::span<const int32_t> ids) const;
 
  private:
-  void encode_plain(std::string_view text, bool follows, std::vector<int32_t>& ids) const;
+  void encode_part(std::string_view text, bool follows, std::vector<int32_t>& ids) const;
 
   const Tokenizer& tokenizer_;
   std::string bos_;
