@@ -13,9 +13,8 @@ namespace quire::ops {
 // one of these:
 //
 //   softmax: one softmax over all keys of the blocks;
-//   landmarks: the last key of a block is its landmark. The shares of the blocks are a softmax over the landmarks, and
-//   a
-//     share is divided among the other keys of its block by a softmax over these;
+//   landmarks: the last key of a block is its landmark. The shares of the blocks are a softmax over the landmarks; a
+//   share is divided among the other keys of its block by a softmax over these;
 //   weights, where they are given: the sum over the blocks of weight * (sum of p_j value_j).
 //
 // A query with no block gets zero.

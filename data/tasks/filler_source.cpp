@@ -5,14 +5,29 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "data/corpus/corpus_on_ranks.h"
+#include "data/sources/utf8.h"
 
 namespace quire {
+
+namespace {
+
+std::string read_filler_text(const std::string& name) {
+  std::string text = read_text_file(name, {.kind = ErrorKind::data, .max_bytes = int64_t{1} << 30});
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  if (text.empty()) fail(ErrorKind::data, "{}: is empty", name);
+  Utf8Validator validator;
+  std::optional<int64_t> wrong = validator.feed(text);
+  if (!wrong) wrong = validator.finish();
+  if (wrong) fail(ErrorKind::data, "{}: invalid UTF-8 at byte {}; repair the file", name, *wrong);
+  return text;
+}
+
+}  // namespace
 
 FillerSource::FillerSource(const std::string& name, Ranks& ranks) : path_(name) {
   if (name.empty()) return;
   if (is_text(name)) {
-    text_ = read_text_file(name, {.kind = ErrorKind::data, .max_bytes = int64_t{1} << 30});
-    if (text_.empty()) fail(ErrorKind::data, "{}: is empty", name);
+    text_ = read_filler_text(name);
     return;
   }
   const size_t colon = name.rfind(':');

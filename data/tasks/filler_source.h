@@ -9,8 +9,8 @@ namespace quire {
 
 class FillerSource {
  public:
-  // Throws Error(data) for a corpus or text that cannot be read or is empty, Error(config) for a split that it does not
-  // have. All ranks must call this.
+  // Throws Error(data) for a corpus or text that cannot be read or is empty, and for a text that is not UTF-8;
+  // Error(config) for a split that it does not have. All ranks must call this.
   FillerSource(const std::string& name, Ranks& ranks);
 
   static bool is_text(const std::string& name) { return name.ends_with(".txt"); }

@@ -35,7 +35,7 @@ struct Story {
   Names labels = {};
 };
 
-// Where people are and who holds what.
+// This says where people are and who holds what.
 class World {
  public:
   World(const Names& people, TaskRandom& random, Names& facts) : people_(people), random_(random), facts_(facts) {}

@@ -3,7 +3,7 @@
 #   experiments/landmark/recall.sh WORK [SEED [KEY=VALUE ...]]
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-quire=${QUIRE:-$here/../../build/native/bin/quire}
+quire=${QUIRE_PROGRAM:-$here/../../build/native/bin/quire}
 work=${1:?"usage: recall.sh WORK [SEED [KEY=VALUE ...]]"}
 seed=${2:-1}
 mkdir -p "$work"

@@ -12,7 +12,6 @@ all seeds of a variant, with its interval of 95 %. Needs matplotlib for --svg (D
 import argparse
 import json
 import math
-import os
 import pathlib
 import subprocess
 import sys
@@ -129,7 +128,7 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="VARIANT:KEY=VALUE",
                         help="a setting for reading with a variant; may be repeated")
     parser.add_argument("--svg", metavar="FILE", help="the picture")
-    parser.add_argument("--quire", default=os.environ.get("QUIRE", ROOT / "build/native/bin/quire"), metavar="PROGRAM")
+    parser.add_argument("--quire", default=ROOT / "build/native/bin/quire", metavar="PROGRAM")
     arguments = parser.parse_args()
     runs = sorted(path.parent for path in arguments.runs.glob("*/config.yaml"))
     if not runs:

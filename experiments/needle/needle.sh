@@ -4,7 +4,7 @@
 # CORPUS: a corpus of bytes with a split held_out, as ./bootstrap demo makes it. The command goes on where it stopped.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-quire=${QUIRE:-$here/../../build/native/bin/quire}
+quire=${QUIRE_PROGRAM:-$here/../../build/native/bin/quire}
 work=${1:?"usage: needle.sh WORK CORPUS [SEED [KEY=VALUE ...]]"}
 corpus=${2:?"usage: needle.sh WORK CORPUS [SEED [KEY=VALUE ...]]"}
 seed=${3:-1}

@@ -166,7 +166,7 @@ TEST_F(QuestionsTest, CommonWordsHaveThePublishedFrequency) {
     EXPECT_EQ(std::set<std::string>(given.begin(), given.end()), common);
     EXPECT_TRUE(answer.starts_with(" 1. "));
   }
-  // Where the published numbers have no room, the smaller ones are used.
+  // The smaller numbers are used when the published ones have no room.
   EXPECT_EQ(counted(found(asked("cwe", 4200, 0).answer, "([0-9]+)\\. ")).size(), 10U);
 }
 

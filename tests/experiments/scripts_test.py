@@ -184,7 +184,7 @@ class Alone(Scripts):
 
     def test_recall_of_landmarks(self):
         out = self.run_script("landmark/recall.sh", "work", 2, "model.width=8", "model.heads=1", "schedule.steps=1",
-                              "schedule.warmup=0", environment={"QUIRE": str(PROGRAMS / "quire")})
+                              "schedule.warmup=0", environment={"QUIRE_PROGRAM": str(PROGRAMS / "quire")})
         self.assertIn("\n128 4 ", out)
 
     def test_needle_of_drt(self):
@@ -193,7 +193,7 @@ class Alone(Scripts):
                         "held_out=1", "--output", self.folder / "corpus.h5"], capture_output=True, check=True)
         out = self.run_script("needle/needle.sh", "work", "corpus.h5", 2, "model.width=8", "model.heads=1", "data.rows=1",
                               "schedule.steps=1", "schedule.warmup=0",
-                              environment={"QUIRE": str(quire), "LENGTHS": "256", "SAMPLES": "1"})
+                              environment={"QUIRE_PROGRAM": str(quire), "LENGTHS": "256", "SAMPLES": "1"})
         self.assertIn("whole answer", out)
         self.assertTrue((self.folder / "work/needle-2.svg").exists())
 
@@ -207,9 +207,9 @@ class Alone(Scripts):
              "model.layers=1", "schedule.steps=1", "schedule.warmup=0", "--run-dir", "runs/window-1"])
         arguments = ["runs", "--filler", "books.h5:valid", "--results", "results", "--lengths", "1k,1200",
                      "--samples", "1,1200=2", "--tasks", "vt,babi_1", "--set", "window:data.subsequence=128"]
-        out = self.run_script("needle/lengths.py", *arguments, environment={"QUIRE": str(quire)})
+        out = self.run_script("needle/lengths.py", *arguments, "--quire", quire)
         self.assertRegex(out, r"\| window \| babi_1 \| \d+ \(\d+-\d+\) \| \d+ \(\d+-\d+\) \|")
-        self.assertEqual(self.run_script("needle/lengths.py", *arguments, environment={"QUIRE": "/nowhere"}), out)
+        self.assertEqual(self.run_script("needle/lengths.py", *arguments, "--quire", "/nowhere"), out)
         self.run_script("needle/lengths.py", *arguments, "--set", "xl:data.subsequence=64", status=1)
         self.assertIn("lengths: error: --set xl:data.subsequence=64: is not", self.errors)
         for python in (sys.executable, "/usr/bin/python3"):

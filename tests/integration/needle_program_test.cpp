@@ -90,6 +90,9 @@ TEST_F(NeedleProgram, WhatMeansNothingIsRefused) {
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "babi_1", "--set", "key=3"}), 2, "what was published");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "babi_1", "--json", "--markdown"}), 2, "does not go with --json");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "babi_1", "--filler", (tiny_ / "x.txt").string()}), 3, "x.txt");
+  write_text(tiny_ / "latin.txt", "A caf\xe9.\n");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "babi_1", "--filler", (tiny_ / "latin.txt").string()}), 3,
+               "latin.txt: invalid UTF-8 at byte 5; repair the file");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "recall"}), 2, "--task recall has no needles");
   EXPECT_FAULT(needle({"--lengths", "1k", "--svg", "/no/such/folder/a.svg"}), 7, "there is no folder /no/such/folder");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "triple"}), 2, "\"triple\" is no task");

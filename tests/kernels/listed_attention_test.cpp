@@ -334,7 +334,7 @@ TEST_P(ListedAttention, ShapesAndTypesThatDoNotFit) {
   EXPECT_ERROR(run(in), ErrorKind::internal, "dkeys is [5, 6, 1, 8] bf16; it must be [5, 6, 1, 8] f32");
 }
 
-// Whatever earlier calls have left in the memory that a call works in; what a block adds is its sum alone.
+// Earlier calls leave values in the memory that a call works in. A block adds its own sum alone.
 TEST_P(ListedAttention, EntriesThatNameNothingGiveNothing) {
   RandomTensors random(2);
   ops::ListedAttentionInputs in;

@@ -34,7 +34,7 @@ struct TokenScores {
   size_t top_count = 0;
 };
 
-// Where the reading of a text has ended; its other continuations begin there.
+// The end of the reading of a text, from which its other continuations begin.
 struct ReadText {
   RowState state;
   int64_t position = 0;

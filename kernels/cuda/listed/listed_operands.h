@@ -76,7 +76,7 @@ struct ListedOperands {
     back = back < 0 ? 0 : (back < rotations ? back : rotations - 1);
     return table + back * 2 * pairs;
   }
-  // Where the softmax of a block begins: beside exp(0) or not.
+  // Returns the largest logit before any key was read: that of exp(0), or none.
   __device__ A first_top() const { return softmax_one ? A{0} : std::numeric_limits<A>::lowest(); }
   __device__ int64_t first_vector(int64_t line, int64_t block) const {
     return block * length * kv_heads + line % heads / (heads / kv_heads);
