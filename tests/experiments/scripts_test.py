@@ -113,6 +113,21 @@ class Alone(Scripts):
         self.assertGreater(self.result()["ratio"], 0)
         self.assertGreater(self.result()["operation_ratio"], 0)
 
+    def test_serve(self):
+        book = self.folder / "texts/book.txt"
+        book.parent.mkdir()
+        book.write_text("The cat sat on the mat. " * 40, encoding="utf-8")
+        for arguments in (["prepare", "--split", "train=texts", "--output", "corpus.h5"],
+                          ["train", EXPERIMENTS / "bench/llama.yaml", "data.corpus=corpus.h5", "data.vocabulary=none",
+                           "data.subsequence=64", "data.rows=1", "model.width=8", "model.heads=1", "model.mlp.hidden=8",
+                           "model.layers=1", "schedule.steps=1", "schedule.warmup=0", "evaluate.every=0", "--run-dir", "run"]):
+            subprocess.run([PROGRAMS / "quire", *arguments], cwd=self.folder, capture_output=True, check=True)
+        self.run_script("bench/serve.py", "run", book, "--bytes", 700, "--tokens", 5, "--rounds", 1, "--quire", PROGRAMS / "quire",
+                        "--output", self.output)
+        self.assertEqual(self.result()["session"]["bytes"], 700)
+        self.assertGreater(self.result()["rows"]["ratio"], 0)
+        self.run_script("bench/serve.py", "none", book, "--quire", PROGRAMS / "quire", status=1)
+
     def test_lengths(self):
         self.run_script("bench/length.py", EXPERIMENTS / "landmark/recall.yaml", "--quire", PROGRAMS / "quire", "--work",
                         self.folder / "work", "--lengths", 1000, 3000, "--rounds", 1, "--set", "data.subsequence=64",
