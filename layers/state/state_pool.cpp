@@ -4,9 +4,52 @@
 
 #include "core/check.h"
 #include "core/files/file.h"
+#include "kernels/backend.h"
 #include "layers/state/state_tensors.h"
 
 namespace quire {
+
+namespace {
+
+// Returns the bytes that one row has in a place.
+int64_t row_bytes(const StateRows& state, LogPlace place) {
+  const auto bytes = [](const Shape& shape, DType dtype) {
+    return shape.numel() * static_cast<int64_t>(size_of(dtype));
+  };
+  int64_t total = 0;
+  for (const StateLayout::Register& spec : state.layout.registers()) {
+    if (place == LogPlace::device) total += 2 * bytes(spec.shape, StateRegister::type(spec, state.dtype));
+  }
+  for (const StateLayout::Log& spec : state.layout.logs()) {
+    const LogPositions& positions = state.groups[at(spec.group.index)];
+    if (positions.options.place != place) continue;
+    total += positions.slots * bytes(spec.entry, spec.dtype.value_or(state.dtype));
+  }
+  return total;
+}
+
+void require_memory(int64_t rows, int64_t row_bytes, DeviceKind device) {
+  const int64_t memory = device_backend(device).memory().total;
+  if (memory == 0 || row_bytes <= memory / rows) return;
+  const auto gigabytes = [](int64_t bytes) { return static_cast<double>(bytes) * 1e-9; };
+  fail(ErrorKind::memory, "{} rows that carry {:.3g} GB each do not fit into {:.3g} GB of {}: use {}", rows,
+       gigabytes(row_bytes), gigabytes(memory), device == DeviceKind::cuda ? "the GPU" : "main memory",
+       row_bytes > memory ? std::string("shorter caches and memories")
+                          : fmt::format("at most {} (data.rows, evaluate.rows, or --rows of quire serve), or shorter "
+                                        "caches and memories",
+                                        memory / row_bytes));
+}
+
+// Main memory that is missing is found to be so when it is written, and then the system ends the program.
+void require_memory(const StateRows& state) {
+  const int64_t on_device = row_bytes(state, LogPlace::device);
+  const int64_t on_host = row_bytes(state, LogPlace::host);
+  const bool apart = state.device.kind == DeviceKind::cuda;
+  require_memory(state.rows, apart ? on_device : on_device + on_host, state.device.kind);
+  if (apart) require_memory(state.rows, on_host, DeviceKind::cpu);
+}
+
+}  // namespace
 
 StatePool::StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dtype, Device device,
                      const std::filesystem::path& scratch) {
@@ -15,10 +58,11 @@ StatePool::StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dt
   state_.segment = segment;
   state_.dtype = dtype;
   state_.device = device;
+  for (const StateLayout::LogGroup& spec : state_.layout.log_groups()) state_.groups.emplace_back(spec, rows, segment);
+  require_memory(state_);
   for (const StateLayout::Register& spec : state_.layout.registers()) {
     state_.registers.emplace_back(spec, rows, dtype, device);
   }
-  for (const StateLayout::LogGroup& spec : state_.layout.log_groups()) state_.groups.emplace_back(spec, rows, segment);
   for (const StateLayout::Log& spec : state_.layout.logs()) {
     state_.logs.emplace_back(spec, state_.groups[at(spec.group.index)], rows, dtype, device, scratch);
   }

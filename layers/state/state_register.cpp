@@ -7,9 +7,13 @@
 
 namespace quire {
 
+DType StateRegister::type(const StateLayout::Register& spec, DType pool_type) {
+  return spec.options.wide ? wide_type(pool_type) : spec.options.dtype.value_or(pool_type);
+}
+
 StateRegister::StateRegister(const StateLayout::Register& spec, int64_t rows, DType pool_type, Device device)
     : empty(at(rows), 1), offers_(at(rows), Offer::none) {
-  const DType dtype = spec.options.wide ? wide_type(pool_type) : spec.options.dtype.value_or(pool_type);
+  const DType dtype = type(spec, pool_type);
   current = Tensor::zeros(with_leading({rows}, spec.shape), dtype, device);
   next = Tensor::zeros(with_leading({rows}, spec.shape), dtype, device);
 }

@@ -11,6 +11,9 @@
 namespace quire {
 
 struct StateRegister {
+  // Returns the type of the values, of which there are two copies.
+  static DType type(const StateLayout::Register& spec, DType pool_type);
+
   StateRegister(const StateLayout::Register& spec, int64_t rows, DType pool_type, Device device);
 
   void clear_row(int64_t row);

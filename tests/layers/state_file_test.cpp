@@ -6,6 +6,7 @@
 
 #include "kernels/knn.h"
 #include "layers/state/state_pool.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
 
@@ -82,6 +83,21 @@ TEST(LogsInFiles, TakeNoMainMemoryFromStepToStep) {
   EXPECT_EQ(index.to_vector<int32_t>(), found);
   EXPECT_EQ(score.to_vector<float>(), scores) << "the file keeps what was written";
   EXPECT_GT(scores[0], 0);
+}
+
+// What does not fit is refused before anything is allocated. Logs in files need no memory (above).
+TEST(LogsInMemory, RowsThatMemoryCannotHoldAreRefused) {
+  constexpr int64_t kRows = 4096;
+  constexpr int64_t kLength = int64_t{1} << 16;
+  constexpr int64_t kSize = int64_t{1} << 16;
+  const auto pool_of = [](LogPlace place, int64_t rows) {
+    StateLayout layout;
+    layout.add_log(layout.add_log_group("memory", kLength, {.place = place}), "keys", {kSize});
+    return StatePool(layout, rows, 1, DType::f32, kCpu);
+  };
+  for (const LogPlace place : {LogPlace::device, LogPlace::host}) {
+    EXPECT_ERROR(pool_of(place, kRows), ErrorKind::memory, "4096 rows that carry 17.2 GB each do not fit into");
+  }
 }
 
 }  // namespace
