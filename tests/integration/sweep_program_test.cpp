@@ -14,14 +14,20 @@ set: ["schedule.steps=6", "evaluate.every=3", "checkpoint.every=3"]
 seeds: [1, 2]
 baseline: plain
 variants:
-  - {name: short, set: ["model.attention.softmax.carry.length=4"]}
+  - {name: short, config: short.yaml}
   - {name: plain}
   - {name: tuned, from: plain, set: ["optimizer.lr=1e-3"]}
 )";
 
 class Sweep : public ::testing::Test {
  protected:
-  void SetUp() override { write_text(tiny_ / "sweep.yaml", kSweep); }
+  void SetUp() override {
+    write_text(tiny_ / "sweep.yaml", kSweep);
+    std::string text = read_text(tiny_.config());
+    const std::string length = "length: 12";
+    ASSERT_NE(text.find(length), std::string::npos);
+    write_text(tiny_ / "short.yaml", text.replace(text.find(length), length.size(), "length: 4"));
+  }
   ProgramResult sweep(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> arguments{"sweep", (tiny_ / "sweep.yaml").string(), "--run-dir",
                                        (tiny_ / "runs").string()};
@@ -192,7 +198,8 @@ TEST_F(Sweep, RefusesBeforeAnythingIsTrained) {
       {"from: plain", "beside: tuned", "there is no other compared variant tuned"},
       {"baseline: plain", "metrics: [bits]", "metrics: metric bits: use bits_per_byte"},
       {"optimizer.lr=1e-3", "optimizer.rate=1e-3", "variant tuned: "},
-      {"carry.length=4", "carry.length=4\", \"data.corpus=nowhere.h5", "variant short: "},
+      {"short.yaml", "short.yaml, set: [\"data.corpus=nowhere.h5\"]", "variant short: "},
+      {"short.yaml", "nowhere.yaml", "nowhere.yaml"},
       {"seeds:", "seed:", "unknown key"},
   };
   for (const auto& [from, to, message] : faults) {

@@ -51,8 +51,7 @@ Sweep open_sweep(const Arguments& arguments) {
       arguments.folder.empty() ? default_run_directory(fs::path(file).stem().string()) : fs::path(arguments.folder);
   sweep.runs = runs_of(sweep.config, folder, more);
   for (const SweepRun& run : sweep.runs) {
-    with_place(place_of(file, run),
-               [&] { sweep.configs.push_back(configuration_of(sweep.config.config, run.own_overrides)); });
+    with_place(place_of(file, run), [&] { sweep.configs.push_back(configuration_of(run.config, run.own_overrides)); });
   }
   return sweep;
 }
@@ -65,11 +64,11 @@ void look_at_variants(const std::string& file, const Sweep& sweep) {
 }
 
 // Refuses a run that is there and was trained with settings that cannot change any more.
-void require_same_settings(const Sweep& sweep, const SweepRun& run) {
+void require_same_settings(const SweepRun& run) {
   if (!fs::exists(run.folder)) return;
   with_place(run.folder.string(), [&] {
     const RunConfig before = read_run_file(run.folder / "config.yaml").config;
-    require_resumable(diff_configs(before, configuration_of(sweep.config.config, run.overrides)));
+    require_resumable(diff_configs(before, configuration_of(run.config, run.overrides)));
   });
 }
 
@@ -88,7 +87,7 @@ void print_jobs(const Sweep& sweep, const std::string& script) {
       continue;
     }
     std::string line = "sbatch --job-name=" + run.folder.filename().string();
-    for (const std::string& word : {script, sweep.config.config, run.folder.string()}) line += " " + shell_word(word);
+    for (const std::string& word : {script, run.config, run.folder.string()}) line += " " + shell_word(word);
     for (const std::string& setting : run.overrides) line += " " + shell_word(setting);
     print(line + "\n");
   }
@@ -101,15 +100,15 @@ void print_jobs(const Sweep& sweep, const std::string& script) {
 }
 
 // Returns false for a run that was stopped.
-bool train(const Sweep& sweep, const SweepRun& run, StopConditions::Clock::time_point started) {
+bool train(const SweepRun& run, StopConditions::Clock::time_point started) {
   Ranks& ranks = Ranks::current();
   const auto is_there = [&] { return fs::exists(run.folder) ? "yes" : ""; };
   std::unique_ptr<Trainer> trainer;
   if (ranks.found_by_root(is_there).empty()) {
     ranks.on_root([&] { fs::create_directories(run.folder.parent_path()); });
-    trainer = Trainer::start(configuration_of(sweep.config.config, run.overrides), run.folder, ranks);
+    trainer = Trainer::start(configuration_of(run.config, run.overrides), run.folder, ranks);
   } else {
-    trainer = Trainer::resume(run.folder, {.file = sweep.config.config, .overrides = run.overrides}, ranks);
+    trainer = Trainer::resume(run.folder, {.file = run.config, .overrides = run.overrides}, ranks);
   }
   if (!trainer) return true;  // it has no step left
   StopConditions conditions(StopSignals::of_process(), started, trainer->directory(),
@@ -138,7 +137,7 @@ std::vector<fs::path> train_all(const Sweep& sweep) {
     }
     log_info(fmt::format("== {}, seed {} ({} of {})", run.variant, run.seed, i + 1, sweep.runs.size()));
     try {
-      if (!train(sweep, run, started)) throw Exit{kExitStopped};
+      if (!train(run, started)) throw Exit{kExitStopped};
     } catch (const Error& error) {
       // A variant that diverges is a result; the others go on.
       if (error.kind() != ErrorKind::numerics) throw;
@@ -161,7 +160,7 @@ void run(const Arguments& arguments) {
     if (!arguments.kept.empty()) return;
     for (size_t i = 0; i < sweep.runs.size(); ++i) {
       is_trained(sweep.runs[i], sweep.configs[i].schedule.steps);
-      require_same_settings(sweep, sweep.runs[i]);
+      require_same_settings(sweep.runs[i]);
     }
   });
   if (!arguments.kept.empty())

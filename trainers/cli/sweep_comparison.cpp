@@ -49,7 +49,7 @@ std::vector<RunConfig> origins_in(const Sweep& sweep, const SweepRun& run) {
   for (fs::path origin = run.origin; !origin.empty();) {
     const auto found = std::find_if(sweep.runs.begin(), sweep.runs.end(),
                                     [&](const SweepRun& other) { return other.folder == origin; });
-    origins.push_back(configuration_of(sweep.config.config, found->overrides));
+    origins.push_back(configuration_of(found->config, found->overrides));
     origin = found->origin;
   }
   return origins;
@@ -83,7 +83,7 @@ void compare_kept(const Sweep& sweep, const std::string& kept_file, const std::s
       ++missing;
       continue;
     }
-    require_same_results(*found, configuration_of(sweep.config.config, run.overrides), origins_in(sweep, run));
+    require_same_results(*found, configuration_of(run.config, run.overrides), origins_in(sweep, run));
     runs.push_back(std::move(*found));
     kept.erase(found);
   }

@@ -73,6 +73,7 @@ std::vector<SweepRun> runs_of(const SweepConfig& sweep, const fs::path& folder, 
       SweepRun run;
       run.variant = variant.name;
       run.seed = seed;
+      run.config = variant.config.value_or(sweep.config);
       run.folder = folder_of(variant.name);
       for (const std::vector<std::string>* settings : {&sweep.set, &variant.set, &more}) {
         run.overrides.insert(run.overrides.end(), settings->begin(), settings->end());

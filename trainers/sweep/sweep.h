@@ -12,9 +12,10 @@ namespace quire {
 struct SweepRun {
   std::string variant;
   int64_t seed = 0;
+  std::string config;                      // the file that it is read from
   std::filesystem::path folder;            // FOLDER/VARIANT-SEED
   std::filesystem::path origin;            // folder of the run whose weights it begins with; empty: none
-  std::vector<std::string> overrides;      // of the sweep's configuration, the seed and init.from included
+  std::vector<std::string> overrides;      // of that file, the seed and init.from included
   std::vector<std::string> own_overrides;  // without init.*: for a look at the run before its origin is trained
 };
 

@@ -11,6 +11,7 @@ namespace quire {
 
 struct SweepVariant {
   std::string name;
+  std::optional<std::string> config;
   std::optional<std::string> from;
   std::vector<std::string> set;
   bool compared = true;
@@ -21,6 +22,7 @@ struct SweepVariant {
     v.field("name", name,
             {.help = "name of the variant: letters, digits, '.', '_' and '-'; its runs are the folders NAME-SEED",
              .required = true});
+    v.field("config", config, {.help = "YAML file of these runs; none: that of the sweep", .path = true});
     v.field("from", from,
             {.help = "a variant before this one, whose trained weights of the same seed are the initial weights "
                      "(init.from); none: begin with new weights, or with those of init.from"});
@@ -44,7 +46,8 @@ struct SweepConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("config", config, {.help = "YAML file of a run, which all runs share", .required = true, .path = true});
+    v.field("config", config,
+            {.help = "YAML file of a run, for all variants that name none", .required = true, .path = true});
     v.field("set", set, {.help = "settings of all runs, before those of a variant"});
     v.list("variants", variants, "what is compared, in the order of training");
     v.field("seeds", seeds, {.help = "run.seed of the runs of every variant"});
