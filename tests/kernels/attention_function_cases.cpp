@@ -55,7 +55,7 @@ struct Unlisted {
 };
 
 void add_attention(std::vector<OpCase>& cases, const AttentionForm& form) {
-  const ops::AttentionInputs in = attention_inputs(form, static_cast<uint32_t>(cases.size()));
+  const ops::AttentionInputs in = attention_inputs(form, hash_scope(form.name));
   const Listed listed(in);
   OpCase made = function_case("attention", form.name + "_function", listed.tensors, [in](Tape& t, const Inputs& x) {
     const Unlisted call(in, x);
@@ -73,56 +73,22 @@ void add_attention(std::vector<OpCase>& cases, const AttentionForm& form) {
 }
 
 void add_attentions(std::vector<OpCase>& cases) {
+  // rows, queries, heads, key heads, sizes of keys and of values, slots
   const std::vector<AttentionForm> forms{
-      {.name = "one", .rows = 1, .queries = 1, .heads = 1, .kv_heads = 1, .size = 1, .value_size = 1},
-      {.name = "plain", .queries = 5},
-      {.name = "ring", .rows = 3, .queries = 2, .slots = 5, .attend_self = false, .bias = true, .relative = true},
-      {.name = "documents", .queries = 7, .slots = 3, .window = 3, .documents = true, .relative = true},
-      {.name = "grouped", .heads = 4, .kv_heads = 2, .size = 2, .value_size = 3, .slots = 2, .bias = true},
-      {.name = "short_tables", .queries = 6, .slots = 3, .relative = true, .spare_entries = -4},
-      {.name = "blocks",
-       .rows = 1,
-       .queries = 67,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 1,
-       .value_size = 1,
-       .slots = 131,
-       .window = 130,
-       .relative = true},
-      {.name = "dropout", .queries = 7, .slots = 3, .bias = true, .dropout = 0.4},
-      {.name = "bidirectional", .queries = 7, .bidirectional = true},
-      {.name = "bidirectional_ring", .rows = 3, .queries = 67, .heads = 4, .slots = 9, .bidirectional = true},
-      {.name = "bidirectional_dropout", .queries = 9, .slots = 3, .dropout = 0.3, .bidirectional = true},
-      {.name = "bidirectional_chunks",
-       .queries = 75,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 16,
-       .value_size = 16,
-       .slots = 5,
-       .scale = 0.2,
-       .bidirectional = true},
-      {.name = "bidirectional_panels",
-       .rows = 1,
-       .queries = 75,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 48,
-       .value_size = 40,
-       .slots = 65,
-       .scale = 0.15,
-       .bidirectional = true},
-      {.name = "bidirectional_products",
-       .rows = 1,
-       .queries = 70,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 8,
-       .value_size = 136,
-       .slots = 9,
-       .scale = 0.2,
-       .bidirectional = true},
+      of_sizes("one", {1, 1, 1, 1, 1, 1, 0}),
+      of_sizes("plain", {2, 5, 2, 2, 3, 3, 0}),
+      of_sizes("ring", {3, 2, 2, 2, 3, 3, 5}, {.attend_self = false, .bias = true, .relative = true}),
+      of_sizes("documents", {2, 7, 2, 2, 3, 3, 3}, {.window = 3, .documents = true, .relative = true}),
+      of_sizes("grouped", {2, 5, 4, 2, 2, 3, 2}, {.bias = true}),
+      of_sizes("short_tables", {2, 6, 2, 2, 3, 3, 3}, {.relative = true, .spare_entries = -4}),
+      of_sizes("blocks", {1, 67, 1, 1, 1, 1, 131}, {.window = 130, .relative = true}),
+      of_sizes("dropout", {2, 7, 2, 2, 3, 3, 3}, {.bias = true, .dropout = 0.4}),
+      of_sizes("bidirectional", {2, 7, 2, 2, 3, 3, 0}, {.bidirectional = true}),
+      of_sizes("bidirectional_ring", {3, 67, 4, 2, 3, 3, 9}, {.bidirectional = true}),
+      of_sizes("bidirectional_dropout", {2, 9, 2, 2, 3, 3, 3}, {.dropout = 0.3, .bidirectional = true}),
+      of_sizes("bidirectional_chunks", {2, 75, 1, 1, 16, 16, 5}, {.scale = 0.2, .bidirectional = true}),
+      of_sizes("bidirectional_panels", {1, 75, 1, 1, 48, 40, 65}, {.scale = 0.15, .bidirectional = true}),
+      of_sizes("bidirectional_products", {1, 70, 1, 1, 8, 136, 9}, {.scale = 0.2, .bidirectional = true}),
   };
   for (const AttentionForm& form : forms) add_attention(cases, form);
   const ops::AttentionInputs in = attention_inputs({}, 5);

@@ -124,6 +124,15 @@ OpCase function_case(std::string op, std::string variant, std::vector<Tensor> in
   return made;
 }
 
+std::string name_of(const Shape& shape) {
+  std::string name;
+  for (const int64_t size : shape) {
+    if (!name.empty()) name += 'x';
+    name += std::to_string(size);
+  }
+  return name;
+}
+
 Tensor like(const Tensor& tensor) {
   return beside(tensor, tensor.shape());
 }
@@ -222,7 +231,6 @@ const std::vector<OpCase>& op_cases() {
     add_elementwise_cases(all);
     add_activation_cases(all);
     add_reduction_cases(all);
-    add_norm_cases(all);
     add_lookup_cases(all);
     add_cross_entropy_cases(all);
     add_muon_cases(all);
