@@ -1,9 +1,10 @@
 #include <cmath>
 
+#include "kernels/elementwise.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/attention_inputs.h"
-#include "tests/support/attention_reference.h"
 #include "tests/support/compare.h"
+#include "tests/support/composed_attention.h"
 
 namespace quire::test {
 
@@ -61,6 +62,39 @@ Tensors run_backward(const ops::AttentionInputs& in, const Tensors& t) {
   return defined_ones(g);
 }
 
+AttentionVariables variables_of(const ops::AttentionInputs& in) {
+  const auto leaf = [](const Tensor& t) { return t.defined() ? Variable::leaf(t) : Variable(); };
+  return {leaf(in.q),    leaf(in.k), leaf(in.v), leaf(in.cache_k), leaf(in.cache_v),
+          leaf(in.bias), leaf(in.r), leaf(in.u), leaf(in.v_bias)};
+}
+
+// out and lse.
+Tensors composed(const ops::AttentionInputs& in) {
+  Tape tape(false);
+  Variable lse;
+  const Variable out = composed_attention(tape, variables_of(in), in, &lse);
+  return {out.value(), lse.value()};
+}
+
+// The gradients of all defined inputs for an out that was stored, rounded or not: a softmax subtracts the mean of its
+// gradient, which comes from out. The difference of means goes to lse, whose gradient is that of the mean.
+Tensors composed_gradients(const ops::AttentionInputs& in, const Tensor& dout, const Tensor& out) {
+  Tape tape;
+  Variable lse;
+  const AttentionVariables x = variables_of(in);
+  const Variable exact = composed_attention(tape, x, in, &lse);
+  const Tensor difference = delta_of(dout, exact.value());
+  ops::add(difference, difference, delta_of(dout, out), 1, -1);
+  tape.backward({exact, lse}, {dout, difference});
+  Tensors found;
+  for (const Variable* leaf : {&x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias}) {
+    if (!leaf->defined()) continue;
+    const Gradient& gradient = *leaf->gradient();
+    found.push_back(gradient.has_value() ? gradient.value() : like(leaf->value()));
+  }
+  return found;
+}
+
 // bias, u, v_bias and lse.
 const std::vector<size_t> kWide{7, 9, 10, 13};
 
@@ -75,24 +109,14 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
   const double roundings = form.size % 8 == 0 && form.value_size % 8 == 0 ? 5 : OpCase().roundings;
   const double amplification = std::max(1.0, form.scale > 1 ? 3 * form.scale * std::sqrt(form.size) : 1.0);
   cases.push_back({"attention", form.name, inputs, [in](const Tensors& t) { return run(assembled(in, t)); },
-                   [in](const Tensors& t) {
-                     const AttentionReference reference = attention_reference(assembled(in, t));
-                     return Tensors{reference.out, reference.lse};
-                   },
-                   terms, amplification, kWide});
+                   [in](const Tensors& t) { return composed(assembled(in, t)); }, terms, amplification, kWide});
   cases.back().roundings = roundings;
-  // The gradient is one of out and lse as they were stored: rounding them is no error of the backward pass.
   inputs.push_back(RandomTensors(seed + 1).normal({form.rows, form.queries, form.heads, form.value_size}));
-  const AttentionReference forward = attention_reference(in);
-  for (const Tensor& stored : {forward.out, forward.lse}) {
-    inputs.push_back(converted(converted(stored, DType::f32), DType::f64));
-  }
+  for (const Tensor& stored : composed(in)) inputs.push_back(stored);
   cases.push_back({"attention_backward", form.name, inputs,
                    [in](const Tensors& t) { return run_backward(assembled(in, t), t); },
-                   [in](const Tensors& t) {
-                     return defined_ones(attention_reference_gradients(assembled(in, t), t[11], t[12], t[13]));
-                   },
-                   terms, amplification, kWide});
+                   [in](const Tensors& t) { return composed_gradients(assembled(in, t), t[11], t[12]); }, terms,
+                   amplification, kWide});
   cases.back().roundings = roundings;
 }
 
@@ -107,7 +131,7 @@ Tensors gate_backward_reference(const Tensor& dout, const Tensor& gate, const Te
     values(dgate)[i] = dy * values(attended)[i] * (sigmoid + g * sigmoid * (1 - sigmoid));
     values(dattended)[i] = dy * g * sigmoid;
   }
-  return {dgate, dattended, attention_delta_reference(dattended, attended)};
+  return {dgate, dattended, delta_of(dattended, attended)};
 }
 
 void add_delta_cases(std::vector<OpCase>& cases) {
@@ -123,7 +147,7 @@ void add_delta_cases(std::vector<OpCase>& cases) {
                        ops::attention_delta(delta, t[0], t[1]);
                        return Tensors{delta};
                      },
-                     [](const Tensors& t) { return Tensors{attention_delta_reference(t[0], t[1])}; },
+                     [](const Tensors& t) { return Tensors{delta_of(t[0], t[1])}; },
                      shape[3]});
     cases.push_back({"attention_gate_backward",
                      name,

@@ -82,7 +82,7 @@ void add_attentions(std::vector<OpCase>& cases) {
       of_sizes("grouped", {2, 5, 4, 2, 2, 3, 2}, {.bias = true}),
       of_sizes("short_tables", {2, 6, 2, 2, 3, 3, 3}, {.relative = true, .spare_entries = -4}),
       of_sizes("blocks", {1, 67, 1, 1, 1, 1, 131}, {.window = 130, .relative = true}),
-      of_sizes("dropout", {2, 7, 2, 2, 3, 3, 3}, {.bias = true, .dropout = 0.4}),
+      of_sizes("dropout", {3, 70, 4, 2, 5, 3, 133}, {.window = 140, .bias = true, .relative = true, .dropout = 0.2}),
       of_sizes("bidirectional", {2, 7, 2, 2, 3, 3, 0}, {.bidirectional = true}),
       of_sizes("bidirectional_ring", {3, 67, 4, 2, 3, 3, 9}, {.bidirectional = true}),
       of_sizes("bidirectional_dropout", {2, 9, 2, 2, 3, 3, 3}, {.dropout = 0.3, .bidirectional = true}),

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/float8.h"
+#include "kernels/backend.h"
 #include "tests/support/random_tensor.h"
 
 namespace quire::test {
@@ -217,6 +218,7 @@ Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values) {
 
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> cases = [] {
+    load_backends();  // kernels of basic operations make some of the inputs
     std::vector<OpCase> all;
     add_vocabulary_cases(all);
     add_view_cases(all);

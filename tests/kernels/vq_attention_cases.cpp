@@ -8,8 +8,8 @@
 
 #include "kernels/vq_sizes.h"
 #include "tests/kernels/vq_cases.h"
-#include "tests/support/attention_reference.h"
 #include "tests/support/compare.h"
+#include "tests/support/composed_attention.h"
 
 namespace quire::test {
 
@@ -412,7 +412,7 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
     backward.push_back(all && f.u ? random.normal(inputs[1].shape()) : Tensor());
     backward.push_back(all ? Tensor::zeros(inputs[3].shape(), DType::f64) : Tensor());
     backward.push_back(random.normal(per_query));
-    const Tensor delta = attention_delta_reference(backward.back(), total[0]);
+    const Tensor delta = delta_of(backward.back(), total[0]);
     for (const Tensor& stored : {delta, total[1]})
       backward.push_back(converted(converted(stored, DType::f32), DType::f64));
     cases.push_back({"code_attention_backward",

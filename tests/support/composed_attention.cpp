@@ -117,11 +117,18 @@ Variable weighted_values(Tape& tape, const Variable& weights, const Variable& va
   return permute(tape, matmul(tape, permute(tape, weights, {0, 2, 1, 3}), values), {0, 2, 1, 3});
 }
 
-Variable composed_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& in) {
+Variable composed_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& in, Variable* lse) {
   const ComposedKeys keys = composed_keys(tape, x, in);
+  if (lse != nullptr) *lse = permute(tape, log_sum_exp(tape, keys.logits, keys.mask), {0, 2, 1});
   Variable weights = softmax(tape, keys.logits, keys.mask);
   if (in.dropout > 0) weights = multiply(tape, weights, Variable::constant(kept_by_dropout(Geometry(x), in)));
   return weighted_values(tape, weights, keys.values);
+}
+
+Tensor delta_of(const Tensor& dout, const Tensor& out) {
+  Tape tape(false);
+  const Variable products = multiply(tape, Variable::constant(dout), Variable::constant(out));
+  return permute(tape, sum(tape, products, -1), {0, 2, 1}).value();
 }
 
 namespace {
