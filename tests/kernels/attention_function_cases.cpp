@@ -181,34 +181,43 @@ void add_knn(std::vector<OpCase>& cases) {
   }
 }
 
-// g a + (1 - g) b; inputs a, b, bias and then content [R T, H] and open u8 [R], each where its flag says so.
+// g a + (1 - g) b for a, b of `shape` [R, T, H, D]; inputs a, b, bias and then content [R T, H] and open u8 [R], each
+// where its flag says so.
+void add_gate(std::vector<OpCase>& cases, RandomTensors& r, const std::string& name, const Shape& shape,
+              bool has_content, bool closes) {
+  const int64_t rows = shape[0], lines = rows * shape[1], heads = shape[2];
+  std::vector<Tensor> inputs{r.normal(shape), r.normal(shape), r.normal({heads})};
+  if (has_content) inputs.push_back(r.normal({lines, heads}));
+  if (closes) inputs.push_back(r.flags({rows}));
+  if (closes) inputs.back().data<uint8_t>()[0] = 0;
+  const auto content = [has_content](const Inputs& x) { return has_content ? x[3] : Variable(); };
+  const auto flags = [closes](const Inputs& x) { return closes ? x.back().value() : Tensor(); };
+  OpCase made =
+      function_case("gate_heads", name + (has_content ? "_content" : "") + (closes ? "_closed" : ""), inputs,
+                    [=](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], content(x), flags(x)); });
+  made.composition = one_output([=](Tape& t, const Inputs& x) {
+    const Variable bias = reshape(t, x[2], {1, heads});
+    Variable gate = sigmoid(t, has_content ? add(t, x[3], bias) : broadcast(t, bias, {lines, heads}));
+    gate = reshape(t, gate, {rows, shape[1], heads, 1});
+    if (closes) gate = select(t, flags(x).reshape({rows, 1, 1, 1}), gate, {});
+    return add(t, x[1], multiply(t, gate, subtract(t, x[0], x[1])));
+  });
+  made.wide = {2};
+  made.sum_length = lines * shape[3];
+  made.amplification = 2;
+  cases.push_back(made);
+}
+
 void add_gates(std::vector<OpCase>& cases) {
   RandomTensors r(10);
-  const Tensor open = Tensor::from(std::vector<uint8_t>{1, 0, 1}, {3});
   for (const bool has_content : {false, true}) {
     for (const bool closes : {false, true}) {
-      std::vector<Tensor> inputs{r.normal({3, 2, 5, 2}), r.normal({3, 2, 5, 2}), r.normal({5})};
-      if (has_content) inputs.push_back(r.normal({6, 5}));
-      if (closes) inputs.push_back(open);
-      const auto content = [has_content](const Inputs& x) { return has_content ? x[3] : Variable(); };
-      const auto flags = [closes](const Inputs& x) { return closes ? x.back().value() : Tensor(); };
-      OpCase made = function_case(
-          "gate_heads", std::string("function") + (has_content ? "_content" : "") + (closes ? "_closed" : ""), inputs,
-          [=](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], content(x), flags(x)); });
-      made.composition = one_output([=](Tape& t, const Inputs& x) {
-        const Variable bias = reshape(t, x[2], {1, 5});
-        Variable gate = sigmoid(t, has_content ? add(t, x[3], bias) : broadcast(t, bias, {6, 5}));
-        gate = reshape(t, gate, {3, 2, 5, 1});
-        if (closes) gate = select(t, flags(x).reshape({3, 1, 1, 1}), gate, {});
-        return add(t, x[1], multiply(t, gate, subtract(t, x[0], x[1])));
-      });
-      made.wide = {2};
-      made.sum_length = 12;
-      made.amplification = 4;
-      made.roundings = 12;
-      cases.push_back(made);
+      add_gate(cases, r, "small", {3, 2, 5, 2}, has_content, closes);
+      add_gate(cases, r, "odd", {4, 67, 3, 33}, has_content, closes);
     }
   }
+  add_gate(cases, r, "one", {1, 1, 1, 1}, false, false);
+  add_gate(cases, r, "whole_vectors", {4, 19, 3, 40}, true, true);
 }
 
 }  // namespace

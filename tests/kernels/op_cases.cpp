@@ -220,6 +220,10 @@ const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> cases = [] {
     load_backends();  // kernels of basic operations make some of the inputs
     std::vector<OpCase> all;
+    // These come first, since they draw their inputs by their number in the table.
+    add_listed_cases(all);
+    add_listed_chunk_cases(all);
+    add_chunk_cases(all);
     add_vocabulary_cases(all);
     add_view_cases(all);
     add_row_cases(all);
@@ -228,7 +232,6 @@ const std::vector<OpCase>& op_cases() {
     add_lookup_function_cases(all);
     add_attention_function_cases(all);
     add_block_cases(all);
-    add_listed_cases(all);
     add_vq_function_cases(all);
     add_elementwise_cases(all);
     add_activation_cases(all);
@@ -245,9 +248,6 @@ const std::vector<OpCase>& op_cases() {
     add_vq_attention_cases(all);
     add_vq_codebook_cases(all);
     add_feed_forward_cases(all);
-    add_listed_chunk_cases(all);
-    // New ones come last: some cases draw their inputs by their number in the table.
-    add_chunk_cases(all);
     add_delta_rule_cases(all);
     add_exact_gelu_cases(all);
     return all;
