@@ -62,10 +62,12 @@ void add_linear(std::vector<OpCase>& cases, RandomTensors& r) {
 
 void add_scales(std::vector<OpCase>& cases, RandomTensors& r) {
   const auto scalar = [](double value) { return Variable::constant(Tensor::from(std::vector<double>{value}, {1})); };
-  cases.push_back(composed(
-      function_case("scale", "function", {r.normal({2, 3})},
-                    [](Tape& t, const Inputs& x) { return scale(t, x[0], -1.7); }),
-      [scalar](Tape& t, const Inputs& x) { return multiply(t, x[0], scalar(-1.7)); }, 1));
+  for (const Shape& shape : {Shape{2, 3}, Shape{16384}, Shape{3, 16411}, Shape{0}}) {
+    cases.push_back(composed(
+        function_case("scale", name_of(shape), {r.normal(shape)},
+                      [](Tape& t, const Inputs& x) { return scale(t, x[0], -1.7); }),
+        [scalar](Tape& t, const Inputs& x) { return multiply(t, x[0], scalar(-1.7)); }, 1));
+  }
   OpCase sum = composed(function_case("add_scaled", "", {r.normal({3, 7}), r.normal({1}), r.normal({3, 7})},
                                       [](Tape& t, const Inputs& x) { return add_scaled(t, x[0], x[2].value(), x[1]); }),
                         [](Tape& t, const Inputs& x) { return add(t, x[0], multiply(t, x[2], x[1])); }, 21, {1});

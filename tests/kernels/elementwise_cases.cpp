@@ -171,17 +171,6 @@ void add_sums(std::vector<OpCase>& cases, RandomTensors& random) {
                        return std::vector<Tensor>{out};
                      },
                      for_each_pair([](double a, double b) { return a * b; })});
-    cases.push_back({"scale",
-                     size,
-                     {random.normal(shape)},
-                     [](const std::vector<Tensor>& in) {
-                       ops::scale(in[0], in[0], -0.3);
-                       return std::vector<Tensor>{in[0]};
-                     },
-                     [](const std::vector<Tensor>& in) {
-                       for (int64_t i = 0; i < in[0].numel(); ++i) values(in[0])[i] *= -0.3;
-                       return std::vector<Tensor>{in[0]};
-                     }});
     cases.push_back({"scale_by",
                      size,
                      {random.normal(shape)},
@@ -205,43 +194,32 @@ void add_adamw(std::vector<OpCase>& cases, RandomTensors& random) {
     for (int64_t i = 0; i < count; ++i) values(second)[i] *= values(second)[i];
     const std::vector<Tensor> inputs{random.normal({count}), random.normal({count}),
                                      converted(converted(second, DType::f32), DType::f64), random.normal({count})};
-    const auto run = [options](double apply) {
-      return [options, apply](const std::vector<Tensor>& in) {
-        ops::adamw(in[0], in[1], in[2], in[3], f64_beside(in[0], {kScale, apply}), options);
-        return std::vector<Tensor>{in[0], in[1], in[2]};
-      };
-    };
-    cases.push_back({"adamw",
-                     std::to_string(count) + "_not_applied",
-                     inputs,
-                     run(0),
-                     [](const std::vector<Tensor>& in) {
-                       return std::vector<Tensor>{in[0], in[1], in[2]};
-                     },
-                     0,
-                     1,
-                     {0, 1, 2, 3}});
-    cases.push_back({"adamw",
-                     std::to_string(count),
-                     inputs,
-                     run(1),
-                     [o = options](const std::vector<Tensor>& in) {
-                       for (int64_t i = 0; i < in[0].numel(); ++i) {
-                         double& w = values(in[0])[i];
-                         double& m = values(in[1])[i];
-                         double& v = values(in[2])[i];
-                         const double g = kScale * values(in[3])[i];
-                         m = o.beta1 * m + (1 - o.beta1) * g;
-                         v = o.beta2 * v + (1 - o.beta2) * g * g;
-                         const double m_hat = m / (1 - std::pow(o.beta1, o.step));
-                         const double v_hat = v / (1 - std::pow(o.beta2, o.step));
-                         w -= o.learning_rate * m_hat / (std::sqrt(v_hat) + o.eps) + o.decay * w;
-                       }
-                       return std::vector<Tensor>{in[0], in[1], in[2]};
-                     },
-                     1,
-                     1,
-                     {0, 1, 2, 3}});
+    for (const double apply : {1.0, 0.0}) {
+      cases.push_back({"adamw",
+                       std::to_string(count) + (apply == 0 ? "_not_applied" : ""),
+                       inputs,
+                       [options, apply](const std::vector<Tensor>& in) {
+                         ops::adamw(in[0], in[1], in[2], in[3], f64_beside(in[0], {kScale, apply}), options);
+                         return std::vector<Tensor>{in[0], in[1], in[2]};
+                       },
+                       [o = options, apply](const std::vector<Tensor>& in) {
+                         for (int64_t i = 0; apply != 0 && i < in[0].numel(); ++i) {
+                           double& w = values(in[0])[i];
+                           double& m = values(in[1])[i];
+                           double& v = values(in[2])[i];
+                           const double g = kScale * values(in[3])[i];
+                           m = o.beta1 * m + (1 - o.beta1) * g;
+                           v = o.beta2 * v + (1 - o.beta2) * g * g;
+                           const double m_hat = m / (1 - std::pow(o.beta1, o.step));
+                           const double v_hat = v / (1 - std::pow(o.beta2, o.step));
+                           w -= o.learning_rate * m_hat / (std::sqrt(v_hat) + o.eps) + o.decay * w;
+                         }
+                         return std::vector<Tensor>{in[0], in[1], in[2]};
+                       },
+                       apply == 0 ? 0 : 1,
+                       1,
+                       {0, 1, 2, 3}});
+    }
   }
 }
 
