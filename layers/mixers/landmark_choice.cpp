@@ -51,7 +51,7 @@ Tensor SharedChoice::operator()(const Tensor& q, const Tensor& landmarks, const 
   const auto products = [&](const BlockPiece& part) {
     return Variable::constant(block_scores(q, landmarks.slice(1, part.first, part.last), scale));
   };
-  // Of several pieces, shares come from the log of the sum over all blocks, [R, H, T, 1].
+  // When there are several pieces, shares come from the log of the sum over all blocks, [R, H, T, 1].
   const std::vector<BlockPiece> pieces = choice.pieces();
   Variable all;
   for (const BlockPiece& part : pieces) {

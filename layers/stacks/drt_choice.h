@@ -27,7 +27,7 @@ struct GivenScores {
   OfPiece of;  // [R, N, size], wide, for each whole chunk of the pass; undefined: scores are learned or drawn
   // Says whether chunk i of a row may read chunk `number` of its document; undefined: it may read all earlier ones.
   std::function<bool(int64_t row, int64_t i, int64_t number)> names;
-  // What the first group has chosen, and the scores of that: [R, N, K].
+  // Hold the choice of the first group and its scores, [R, N, K].
   Tensor index, scores;
 };
 

@@ -45,7 +45,7 @@ TEST(Bm25, LongChunksCountLess) {
   EXPECT_EQ(alike[0], alike[1]);
 }
 
-// What a query behind some chunks finds in any part of them does not depend on later chunks.
+// The scores of a query behind some chunks are the same for any part of them, and whatever chunks come later.
 TEST(Bm25, PartsAndLaterChunksChangeNothing) {
   Bm25 index({}, 2);
   for (const Tokens& chunk : kChunks) index.add(chunk);
