@@ -55,22 +55,32 @@ struct Best {
 
 }  // namespace
 
-Tensor choose_blocks(const BlockChoice& choice, const std::function<Tensor(const BlockPiece&)>& scores_of,
-                     const std::function<Tensor(const BlockPiece&)>& mask_of) {
+std::vector<BlockPiece> BlockChoice::pieces() const {
+  std::vector<BlockPiece> all;
+  for (int64_t first = 0; first == 0 || first < stored; first += piece) all.push_back({first, first + piece});
+  all.back().last = count;
+  return all;
+}
+
+Tensor choose_blocks(const BlockChoice& choice, const OfPiece& scores_of, const OfPiece& mask_of, Tensor* scores) {
   Best best;
-  for (BlockPiece piece{0, 0};; piece.first = piece.last) {
-    piece.last = piece.first + choice.piece >= choice.stored ? choice.count : piece.first + choice.piece;
-    const Tensor scores = scores_of(piece);
-    const Tensor index = top_k(scores, choice.top_k, mask_of(piece));
-    if (piece.size() == choice.count) return index;
+  Tensor index;
+  for (const BlockPiece& piece : choice.pieces()) {
+    const Tensor of_piece = scores_of(piece);
+    index = top_k(of_piece, choice.top_k, mask_of(piece));
+    if (piece.size() == choice.count) {
+      if (scores != nullptr) *scores = values_at(of_piece, index);
+      return index;
+    }
     std::vector<int32_t> numbers = numbers_of(index, piece.first);
     if (best.numbers.empty()) {
-      best = {std::move(numbers), values_at(scores, index)};
+      best = {std::move(numbers), values_at(of_piece, index)};
     } else {
-      best.join(numbers, values_at(scores, index));
+      best.join(numbers, values_at(of_piece, index));
     }
-    if (piece.last == choice.count) return Tensor::from(best.numbers, index.shape(), index.device());
   }
+  if (scores != nullptr) *scores = best.scores;
+  return Tensor::from(best.numbers, index.shape(), index.device());
 }
 
 Tensor block_scores(const Tensor& q, const Tensor& keys, double scale) {

@@ -44,8 +44,8 @@ HilsLayer::HilsLayer(const Scope& scope, const Place& place, std::shared_ptr<Pos
   declare_weights(scope, place.model);
   if (!config_.summarises()) return;
   const LogGroupId group = scope.state_logs("summaries", config_.capacity(), {.grain = config_.chunk, .waits = true});
-  summaries_ = scope.state_log(group, "keys", {shape_.heads, shape_.size});
-  biases_ = scope.state_log(group, "biases", {shape_.heads});
+  summaries_ = scope.state_log(group, "keys", {shape_.heads, shape_.size}, wide_type(scope.dtype()));
+  biases_ = scope.state_log(group, "biases", {shape_.heads}, wide_type(scope.dtype()));
 }
 
 void HilsLayer::declare_weights(const Scope& scope, const ModelConfig& model) {

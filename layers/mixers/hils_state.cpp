@@ -69,12 +69,8 @@ void HilsLayer::read_state(const Forward& f, const HilsChunks& chunks, const Hil
   }
   if (stored == 0 || !summaries_.defined()) return;
   const std::vector<int64_t> count = f.state.lengths(summaries_.group), first(count.size(), 0);
-  const auto wide = [&](LogId log) {
-    const Tensor found = f.state.gather(log, stored, first, count);
-    return convert(idle, Variable::constant(found), wide_type(type)).value();
-  };
-  in.summaries = wide(summaries_);
-  in.biases = wide(biases_);
+  in.summaries = f.state.gather(summaries_, stored, first, count);
+  in.biases = f.state.gather(biases_, stored, first, count);
   std::vector<int32_t> back;
   for (int64_t i = 0; i < rows * stored; ++i) back.push_back(static_cast<int32_t>(stored - i % stored));
   rotate_back(in.summaries, back, stored);
@@ -93,11 +89,11 @@ void HilsLayer::write_state(const Forward& f, const HilsChunks& chunks, const Hi
     const auto row = static_cast<size_t>(span.row);
     first[row] += std::exchange(count[row], chunks.count_own(span));
   }
-  const DType type = heads.k.value().dtype();
-  const auto stored = [&](const Variable& x) { return convert(idle, Variable::constant(x.value()), type); };
-  const Variable unrotated = rotation(idle, stored(mix.summaries.keys), tables.chunk_position, true);
+  const Tensor& summaries = mix.summaries.keys.value();
+  const HilsRotation wide = this->rotation(tables.positions, summaries);
+  const Variable unrotated = wide(idle, Variable::constant(summaries), tables.chunk_position, true);
   f.state.append(summaries_, unrotated.value(), first, count);
-  f.state.append(biases_, stored(mix.summaries.biases).value(), first, count);
+  f.state.append(biases_, mix.summaries.biases.value(), first, count);
 }
 
 }  // namespace quire

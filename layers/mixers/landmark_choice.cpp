@@ -42,15 +42,47 @@ std::vector<int64_t> LandmarkHeads::blocks_before(const CarriedBlocks& carried) 
   return before;
 }
 
+Tensor SharedChoice::operator()(const Tensor& q, const Tensor& landmarks, const Tensor& exists,
+                                const Tensor& reads) const {
+  const int64_t count = landmarks.dim(1);
+  const BlockChoice choice{.stored = count, .count = count, .top_k = top_k, .piece = piece};
+  Tape tape(false);
+  const auto exists_in = [&](const BlockPiece& part) { return exists.slice(3, part.first, part.last); };
+  const auto products = [&](const BlockPiece& part) {
+    return Variable::constant(block_scores(q, landmarks.slice(1, part.first, part.last), scale));
+  };
+  // When there are several pieces, shares come from the log of the sum over all blocks, [R, H, T, 1].
+  const std::vector<BlockPiece> pieces = choice.pieces();
+  Variable all;
+  for (const BlockPiece& part : pieces) {
+    if (compare != BlockComparison::shares || pieces.size() == 1) break;
+    const Variable sum = log_sum_exp(tape, products(part), exists_in(part));
+    const Variable one = reshape(tape, sum, {q.dim(0), q.dim(2), q.dim(1), 1});
+    all = all.defined() ? concatenate(tape, std::vector{all, one}, 3) : one;
+    all = reshape(tape, log_sum_exp(tape, all), one.value().shape());
+  }
+  const DType type = q.dtype(), wide = wide_type(type);
+  const Tensor zero = Tensor::zeros({1, 1, 1, 1}, type, q.device());
+  const Variable lowest = log(tape, Variable::constant(zero));
+  const auto scores_of = [&](const BlockPiece& part) {
+    Variable scores = products(part);
+    if (all.defined()) {
+      scores = convert(tape, exp(tape, subtract(tape, convert(tape, scores, wide), all)), type);
+    } else if (compare == BlockComparison::shares) {
+      scores = softmax(tape, scores, exists_in(part));
+    }
+    const Variable comparable = select(tape, reads, scores, lowest);
+    return largest(comparable.value(), selection == BlockSelection::token ? 1 : 2);
+  };
+  return choose_blocks(choice, scores_of, exists_in);
+}
+
 // Returns blocks by number, where 0 is the oldest of carried.max_length: i32 [R, T, H, K]. landmarks [R, N, Hk, D] are
 // at the end of each row.
 Tensor LandmarkHeads::best_blocks(const Forward& f, const CarriedBlocks& carried, const Tensor& q,
                                   const Tensor& landmarks) const {
   const int64_t rows = q.dim(0), tokens = q.dim(1), count = landmarks.dim(1);
-  const int64_t chosen_count = std::min(config_.top_k, count);
-  const Shape chosen{rows, tokens, shape_.heads, chosen_count};
-  Tape tape(false);
-  Variable scores = Variable::constant(block_scores(q, landmarks, scale_));
+  const SharedChoice choice{config_.selection, config_.compare, scale_, std::min(config_.top_k, count)};
   const auto mask_of = [&](const char* name, const Shape& shape, const auto& kept) {
     return f.table(name, carried.length, [&] {
       std::vector<uint8_t> mask;
@@ -64,17 +96,8 @@ Tensor LandmarkHeads::best_blocks(const Forward& f, const CarriedBlocks& carried
   const Tensor reads = mask_of("landmark.reads", {rows, 1, tokens, 1}, [&](int64_t i) {
     return f.batch.segment[static_cast<size_t>(i)] == 0 && carried.length[static_cast<size_t>(i / tokens)] > 0;
   });
-  if (config_.compare == BlockComparison::shares) scores = softmax(tape, scores, exists);
-  const Tensor none = Tensor::zeros({1}, scores.value().dtype(), q.device());
-  const Variable lowest = log(tape, Variable::constant(none));
-  const Tensor comparable =
-      select(tape, reads, scores, broadcast(tape, reshape(tape, lowest, {1, 1, 1, 1}), {1, 1, 1, 1})).value();
-  if (config_.selection == BlockSelection::token) {
-    const Tensor best = top_k(largest(comparable, 1), chosen_count, exists);  // [R, 1, T, K]
-    return repeated(best.permute(std::vector<int>{0, 2, 1, 3}), chosen);
-  }
-  const Tensor best = top_k(largest(comparable, 2), chosen_count, exists);  // [R, H, 1, K]
-  return repeated(best.permute(std::vector<int>{0, 2, 1, 3}), chosen);
+  const Tensor best = choice(q, landmarks, exists, reads);
+  return repeated(best.permute(std::vector<int>{0, 2, 1, 3}), {rows, tokens, shape_.heads, choice.top_k});
 }
 
 LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const CarriedBlocks& carried, const Tensor& q) const {

@@ -7,6 +7,7 @@
 
 #include "autograd/functions/listed_attention.h"
 #include "layers/carried/block_log.h"
+#include "layers/carried/choose_blocks.h"
 #include "layers/mixers/block_report.h"
 #include "layers/mixers/head_projections.h"
 #include "layers/mixers/head_rotation.h"
@@ -14,6 +15,20 @@
 #include "layers/mixers/landmark_config.h"
 
 namespace quire {
+
+// Blocks that the heads of a token (selection: token) or the tokens of a head (head) choose together: those that one of
+// them likes best.
+struct SharedChoice {
+  BlockSelection selection;
+  BlockComparison compare;
+  double scale;  // of products
+  int64_t top_k;
+  int64_t piece = BlockChoice{}.piece;  // blocks that have scores at a time
+
+  // Returns numbers of blocks, i32 [R, 1, T, K] or [R, H, 1, K]; -1: none. q [R, T, H, D], landmarks [R, N, Hk, D].
+  // exists u8 [R, 1, 1, N] says which blocks a row has, reads u8 [R, 1, T, 1] which tokens take part.
+  Tensor operator()(const Tensor& q, const Tensor& landmarks, const Tensor& exists, const Tensor& reads) const;
+};
 
 // From queries, keys and values to what the heads have read.
 class LandmarkHeads {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 namespace quire {
 
@@ -19,27 +18,31 @@ std::map<int32_t, double> counts(std::span<const int32_t> tokens) {
 }  // namespace
 
 void Bm25::add(std::span<const int32_t> chunk) {
-  const auto number = static_cast<int64_t>(lengths_.size());
+  const auto number = static_cast<int64_t>(ends_.size()) - 1;
   for (const auto& [token, count] : counts(chunk)) postings_[token].push_back({number, count});
-  lengths_.push_back(static_cast<double>(chunk.size()));
+  ends_.push_back(ends_.back() + static_cast<double>(chunk.size()));
 }
 
-std::vector<double> Bm25::scores(std::span<const int32_t> query) const {
-  std::vector<double> scores(lengths_.size(), 0);
-  const auto all = static_cast<int64_t>(lengths_.size()), known = std::min(all, window_);
-  const auto chunks = static_cast<double>(known);
-  const double mean = std::accumulate(lengths_.end() - known, lengths_.end(), 0.0) / std::max(chunks, 1.0);
+std::vector<double> Bm25::scores(std::span<const int32_t> query, int64_t before, int64_t first, int64_t last) const {
+  std::vector<double> scores(static_cast<size_t>(last - first), 0);
+  const int64_t known = std::max<int64_t>(0, before - window_);  // from this chunk on
+  const auto chunks = static_cast<double>(before - known);
+  const double length_of_known = ends_[static_cast<size_t>(before)] - ends_[static_cast<size_t>(known)];
+  const double mean = length_of_known / std::max(chunks, 1.0);
   for (const auto& [token, times] : counts(query)) {
     const auto found = postings_.find(token);
     if (found == postings_.end()) continue;
-    const std::vector<Posting>& postings = found->second;
-    const auto first = std::ranges::lower_bound(postings, all - known, {}, &Posting::chunk);
-    const auto having = static_cast<double>(postings.end() - first);
+    const auto from = [&](int64_t chunk) {
+      return std::ranges::lower_bound(found->second, chunk, {}, &Posting::chunk);
+    };
+    const auto having = static_cast<double>(from(before) - from(known));
     const double idf = std::log1p((chunks - having + 0.5) / (having + 0.5)) * (config_.repeated ? times : 1);
-    for (const Posting& posting : std::span(first, postings.end())) {
-      const auto chunk = static_cast<size_t>(posting.chunk);
-      const double length = 1 - config_.b + config_.b * lengths_[chunk] / mean;
-      scores[chunk] += idf * posting.count * (config_.k1 + 1) / (posting.count + config_.k1 * length);
+    const auto end = from(std::min(last, before));
+    for (auto posting = from(std::max(first, known)); posting < end; ++posting) {
+      const auto chunk = static_cast<size_t>(posting->chunk);
+      const double length = 1 - config_.b + config_.b * (ends_[chunk + 1] - ends_[chunk]) / mean;
+      scores[chunk - static_cast<size_t>(first)] +=
+          idf * posting->count * (config_.k1 + 1) / (posting->count + config_.k1 * length);
     }
   }
   return scores;

@@ -38,9 +38,9 @@ class Bm25 {
 
   // Adds the next chunk of the document.
   void add(std::span<const int32_t> chunk);
-  // Returns the scores of all chunks that were added, in their order: 0 for those that are no longer known. Statistics
-  // count the known ones.
-  std::vector<double> scores(std::span<const int32_t> query) const;
+  // Returns the scores of chunks [first, last) for a query that stands behind the first `before` chunks, which alone it
+  // can read: 0 for those that are no longer known. Statistics count the known ones.
+  std::vector<double> scores(std::span<const int32_t> query, int64_t before, int64_t first, int64_t last) const;
 
  private:
   struct Posting {
@@ -50,7 +50,7 @@ class Bm25 {
   Bm25Config config_;
   int64_t window_;
   std::unordered_map<int32_t, std::vector<Posting>> postings_;  // by token, in the order of chunks
-  std::vector<double> lengths_;
+  std::vector<double> ends_{0};                                 // sums of the lengths of the first 0, 1, 2, ... chunks
 };
 
 }  // namespace quire

@@ -25,8 +25,6 @@ struct ChunkCut {
   Tensor lines;  // i32 [R, N C]: where their positions stand behind the begun chunks, -1: there is none
   Tensor marks;  // i32 [R, N]: WholeChunk::mark, or -1
   Tensor count;  // i32 [R]
-  // [R, N, M + N]: 1 for the candidates of ChunkChoice that a file of scores names; empty: no file limits them.
-  std::vector<uint8_t> named;
   // i32 [R, T]: which list a query reads: 0, the one that the pass begins with; 1 + i, that of the row's chunk i; -1.
   Tensor list;
 };

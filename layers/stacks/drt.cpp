@@ -1,7 +1,5 @@
 #include "layers/stacks/drt.h"
 
-#include <tuple>
-
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
@@ -78,7 +76,7 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   for (const std::unique_ptr<Block>& block : lower_) y = (*block)(f, y);
   hooks_.see("lower", y);
   const CarriedBlocks carried = store_ ? store_->carried(f) : CarriedBlocks{};
-  ChunkCut cut = cut_chunks(f, config_.positions(), carried, store_.has_value());
+  const ChunkCut cut = cut_chunks(f, config_.positions(), carried, store_.has_value());
 
   Variable landmarks, keys, values;
   if (cut.max_chunks > 0) {
@@ -106,10 +104,10 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   f.leave_value(values_.keys, keys);
   f.leave_value(values_.values, values);
   f.leave_value(values_.list, Variable::constant(cut.list));
-  Tensor given;
+  GivenScores given;
   const DType wide = wide_type(y.value().dtype());
-  if (words_) given = words_->scores(f, cut, carried, wide);
-  if (file_) std::tie(given, cut.named) = file_->scores(f, cut, carried, wide);
+  if (words_) given.of = words_->scores(f, cut, carried, wide);
+  if (file_) given = file_->scores(f, cut, carried, wide);
   std::vector<ChunkLists> read;  // by group
   for (const Group& group : groups_) {
     read.push_back((*group.retriever)(f, y, cut, carried, landmarks, given, store_ ? &*store_ : nullptr, read, hooks_));

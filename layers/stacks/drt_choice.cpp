@@ -24,21 +24,17 @@ ChunkChoice::ChunkChoice(const std::string& name, const DrtConfig& config, int64
     : config_(config), group_(group), scale_(scale), random_scope_(hash_scope(name + ".noise")) {}
 
 template <typename Body>
-void ChunkChoice::for_candidates(const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece,
-                                 Body&& body) const {
-  const int64_t all = carried.max_length + cut.max_chunks;
+void ChunkChoice::for_candidates(const GivenScores& given, const ChunkCut& cut, const CarriedBlocks& carried,
+                                 const Piece& piece, Body&& body) const {
   for (size_t r = 0; r < cut.whole.size(); ++r) {
     const std::vector<WholeChunk>& whole = cut.whole[r];
     const auto row = static_cast<int64_t>(r);
     for (size_t i = 0; i < whole.size(); ++i) {
       const auto take = [&](int64_t candidate, int64_t number) {
         const int64_t back = whole[i].number - number;
-        if (!cut.named.empty() &&
-            cut.named[static_cast<size_t>((row * cut.max_chunks + static_cast<int64_t>(i)) * all + candidate)] == 0) {
-          return;
-        }
-        if (back >= config_.nearest && back <= config_.farthest())
-          body(row, static_cast<int64_t>(i), candidate, number);
+        if (back < config_.nearest || back > config_.farthest()) return;
+        if (given.names && !given.names(row, static_cast<int64_t>(i), number)) return;
+        body(row, static_cast<int64_t>(i), candidate, number);
       };
       if (whole[i].carried) {
         const int64_t oldest = carried.max_length - carried.length[r];
@@ -54,13 +50,13 @@ void ChunkChoice::for_candidates(const ChunkCut& cut, const CarriedBlocks& carri
   }
 }
 
-Tensor ChunkChoice::mask(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried,
+Tensor ChunkChoice::mask(const Forward& f, const GivenScores& given, const ChunkCut& cut, const CarriedBlocks& carried,
                          const Piece& piece) const {
   const Shape shape{f.batch.rows, cut.max_chunks, piece.size()};
   const auto made = [&] {
     if (f.state.device() == kMeta) return Tensor::empty(shape, DType::u8, kMeta);  // a plan reads no values
     std::vector<uint8_t> kept(static_cast<size_t>(shape.numel()), 0);
-    for_candidates(cut, carried, piece, [&](int64_t row, int64_t query, int64_t candidate, int64_t) {
+    for_candidates(given, cut, carried, piece, [&](int64_t row, int64_t query, int64_t candidate, int64_t) {
       kept[static_cast<size_t>((row * cut.max_chunks + query) * piece.size() + candidate - piece.first)] = 1;
     });
     return Tensor::from(kept, shape, f.state.device());
@@ -69,11 +65,12 @@ Tensor ChunkChoice::mask(const Forward& f, const ChunkCut& cut, const CarriedBlo
   return piece.size() == carried.max_length + cut.max_chunks ? f.table("chunks.candidates", {}, made) : made();
 }
 
-Tensor ChunkChoice::found(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried) const {
+Tensor ChunkChoice::found(const Forward& f, const GivenScores& given, const ChunkCut& cut,
+                          const CarriedBlocks& carried) const {
   const int64_t rows = f.batch.rows, chosen_count = config_.top_k;
   return f.table("chunks.found", {}, [&] {
     std::vector<int64_t> count(static_cast<size_t>(rows * cut.max_chunks), 0);
-    for_candidates(cut, carried, {0, carried.max_length + cut.max_chunks},
+    for_candidates(given, cut, carried, {0, carried.max_length + cut.max_chunks},
                    [&](int64_t row, int64_t query, int64_t, int64_t) {
                      ++count[static_cast<size_t>(row * cut.max_chunks + query)];
                    });
@@ -90,7 +87,7 @@ Tensor ChunkChoice::noise(const Forward& f, const ChunkCut& cut, const CarriedBl
   const Shape shape{f.batch.rows, cut.max_chunks, piece.size()};
   if (like.device() == kMeta) return Tensor::empty(shape, like.dtype(), kMeta);
   std::vector<double> values(static_cast<size_t>(shape.numel()), 0);
-  for_candidates(cut, carried, piece, [&](int64_t row, int64_t query, int64_t candidate, int64_t number) {
+  for_candidates({}, cut, carried, piece, [&](int64_t row, int64_t query, int64_t candidate, int64_t number) {
     const WholeChunk& chunk = cut.whole[static_cast<size_t>(row)][static_cast<size_t>(query)];
     // At evaluation what is drawn for a document does not depend on the row that reads it.
     const int64_t stream =
@@ -129,19 +126,20 @@ Tensor ChunkChoice::wishes(const Forward& f, const Tensor& queries, const Tensor
   return drawn;
 }
 
-Tensor ChunkChoice::operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const Tensor& given,
+Tensor ChunkChoice::operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, GivenScores& given,
                                const ChunkCut& cut, const CarriedBlocks& carried, const BlockLog* store,
                                const ChunkHooks& hooks) const {
-  const auto scores_of = [&](const Piece& piece) {
-    if (!given.defined()) return wishes(f, queries, landmarks, cut, carried, piece, store, hooks);
-    Tape tape(false);
-    return slice(tape, Variable::constant(given), 2, piece.first, piece.last).value();
+  if (given.index.defined()) return given.index;
+  const BlockChoice choice{.stored = carried.max_length,
+                           .count = carried.max_length + cut.max_chunks,
+                           .top_k = config_.top_k,
+                           .piece = hooks.piece};
+  const auto candidates = [&](const Piece& piece) { return mask(f, given, cut, carried, piece); };
+  if (given.of) return given.index = choose_blocks(choice, given.of, candidates, &given.scores);
+  const auto scores = [&](const Piece& piece) {
+    return wishes(f, queries, landmarks, cut, carried, piece, store, hooks);
   };
-  return choose_blocks({.stored = carried.max_length,
-                        .count = carried.max_length + cut.max_chunks,
-                        .top_k = config_.top_k,
-                        .piece = hooks.piece},
-                       scores_of, [&](const Piece& piece) { return mask(f, cut, carried, piece); });
+  return choose_blocks(choice, scores, candidates);
 }
 
 }  // namespace quire

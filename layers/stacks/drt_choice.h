@@ -22,6 +22,15 @@ struct ChunkHooks {
   }
 };
 
+// Scores that no parameter has a part in (scores: bm25, file). All groups choose the same by them.
+struct GivenScores {
+  OfPiece of;  // [R, N, size], wide, for each whole chunk of the pass; undefined: scores are learned or drawn
+  // Says whether chunk i of a row may read chunk `number` of its document; undefined: it may read all earlier ones.
+  std::function<bool(int64_t row, int64_t i, int64_t number)> names;
+  // Hold the choice of the first group and its scores, [R, N, K].
+  Tensor index, scores;
+};
+
 // The M stored chunks of a row, oldest first, and the N of the subsequence are candidates 0 to M + N - 1. Scores exist
 // for a piece of them at a time: what grows with a document is its landmarks alone.
 class ChunkChoice {
@@ -31,20 +40,22 @@ class ChunkChoice {
 
   // Returns i32 [R, N, K]: candidates, the best first; -1: none. queries and landmarks are wide [R, N, E], of the
   // chunks of the subsequence. There is no gradient. `store` has the chunks of earlier subsequences, if there are any.
-  // Where `given` is defined, wide [R, N, M + N], it has the scores, and queries and landmarks are not read.
-  Tensor operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const Tensor& given,
+  // Where scores are given, queries and landmarks are not read.
+  Tensor operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, GivenScores& given,
                     const ChunkCut& cut, const CarriedBlocks& carried, const BlockLog* store,
                     const ChunkHooks& hooks) const;
   // Says which entries of the lists exist: u8 [R, N, K].
-  Tensor found(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried) const;
+  Tensor found(const Forward& f, const GivenScores& given, const ChunkCut& cut, const CarriedBlocks& carried) const;
 
  private:
   using Piece = BlockPiece;
   // Calls body(row, chunk of the row, candidate, its number in the document) for the candidates of every whole chunk.
   template <typename Body>
-  void for_candidates(const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece, Body&& body) const;
+  void for_candidates(const GivenScores& given, const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece,
+                      Body&& body) const;
   // Says which of a piece are candidates: u8 [R, N, piece].
-  Tensor mask(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece) const;
+  Tensor mask(const Forward& f, const GivenScores& given, const ChunkCut& cut, const CarriedBlocks& carried,
+              const Piece& piece) const;
   // Returns the scores, with noise in training: [R, N, piece].
   Tensor wishes(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
                 const CarriedBlocks& carried, const Piece& piece, const BlockLog* store, const ChunkHooks& hooks) const;

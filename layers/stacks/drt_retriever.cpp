@@ -67,17 +67,17 @@ Variable ChunkRetriever::scores(const Forward& f, const Variable& queries, const
   return scale(tape, reshape(tape, sum(tape, products, -1), own.shape()), scale_);
 }
 
-Variable ChunkRetriever::given_scores(const Tensor& given, const Tensor& index) const {
+Variable ChunkRetriever::given_scores(const GivenScores& given) const {
+  const Tensor& scores = given.scores;
   if (config_.weights == ChunkWeights::uniform) {
-    return Variable::constant(Tensor::zeros(index.shape(), given.dtype(), given.device()));
+    return Variable::constant(Tensor::zeros(scores.shape(), scores.dtype(), scores.device()));
   }
   Tape idle(false);
-  const Variable table = Variable::constant(given.reshape({given.dim(0), given.dim(1), given.dim(2), 1}));
-  return scale(idle, reshape(idle, gather_rows(idle, table, index), index.shape()), 1 / config_.temperature);
+  return scale(idle, Variable::constant(scores), 1 / config_.temperature);
 }
 
 ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const ChunkCut& cut,
-                                      const CarriedBlocks& carried, const Variable& landmarks, const Tensor& given,
+                                      const CarriedBlocks& carried, const Variable& landmarks, GivenScores& given,
                                       const BlockLog* store, const std::vector<ChunkLists>& below,
                                       const ChunkHooks& hooks) const {
   Tape& tape = f.tape;
@@ -116,9 +116,9 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
     Variable r = config_.weights == ChunkWeights::learned
                      ? scores(f, queries, of_chunks, chosen_rows(made.own),
                               carried.max_length > 0 ? chosen_rows(made.slot) : Tensor(), store)
-                     : given_scores(given, placing.index);
+                     : given_scores(given);
     if (config_.scores == ChunkScores::fixed) r = r.detached();
-    const Variable shares = softmax(tape, r, choice_.found(f, cut, carried));
+    const Variable shares = softmax(tape, r, choice_.found(f, given, cut, carried));
     made.weight = concatenate(tape, std::vector{made.weight, shares}, 1);
     const std::string of_group = "groups." + std::to_string(group_);
     hooks.see(of_group + ".index", Variable::constant(placing.index));

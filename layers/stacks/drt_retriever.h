@@ -24,10 +24,9 @@ class ChunkRetriever {
   ChunkRetriever(const Scope& scope, const ModelConfig& model, const DrtConfig& config, int64_t group);
 
   // x [R, T, E] is the residual stream that the group begins with, and landmarks [R, N, E] those of the whole chunks of
-  // the subsequence. `given` are scores that are not learned (ChunkChoice). `store` exists where the model carries
-  // chunks; `below` is what earlier groups read.
+  // the subsequence. `store` exists where the model carries chunks; `below` is what earlier groups read.
   ChunkLists operator()(const Forward& f, const Variable& x, const ChunkCut& cut, const CarriedBlocks& carried,
-                        const Variable& landmarks, const Tensor& given, const BlockLog* store,
+                        const Variable& landmarks, GivenScores& given, const BlockLog* store,
                         const std::vector<ChunkLists>& below, const ChunkHooks& hooks) const;
 
  private:
@@ -37,8 +36,8 @@ class ChunkRetriever {
   // lists without the first one.
   Variable scores(const Forward& f, const Variable& queries, const Variable& landmarks, const Tensor& own,
                   const Tensor& slot, const BlockLog* store) const;
-  // Returns those of candidates i32 [R, N, K] that are not learned, as `weights` says.
-  Variable given_scores(const Tensor& given, const Tensor& index) const;
+  // Returns the scores [R, N, K] of what was chosen by given ones, as `weights` says.
+  Variable given_scores(const GivenScores& given) const;
   // Leaves the lists that the next pass of each row begins with, of ages and weights [R, 1 + N, K].
   void write_lists(const Forward& f, const ChunkCut& cut, const Tensor& ages, const Tensor& weights) const;
   // NAME.back.N: the share of what is read that lies N to 2 N - 1 chunks before the chunk of the query, for N = 1, 2,

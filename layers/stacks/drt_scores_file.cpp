@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "core/check.h"
 #include "core/files/file.h"
@@ -70,8 +69,8 @@ void ChunkScoresFile::add_line(std::string_view text) {
   document.ends.push_back(static_cast<int64_t>(document.entries.size()));
 }
 
-const ChunkScoresFile::Document& ChunkScoresFile::document_of(const Forward& f, int64_t row,
-                                                              const WholeChunk& chunk) const {
+std::span<const ChunkScoresFile::Entry> ChunkScoresFile::list_of(const Forward& f, int64_t row,
+                                                                 const WholeChunk& chunk) const {
   const int64_t index = f.batch.document[static_cast<size_t>(f.batch.at(row, chunk.mark))];
   const auto name = f.batch.names.find(index);
   if (name == f.batch.names.end()) {
@@ -82,42 +81,49 @@ const ChunkScoresFile::Document& ChunkScoresFile::document_of(const Forward& f, 
   }
   const auto found = documents_.find(name->second);
   if (found == documents_.end()) fail(ErrorKind::data, "{}: there are no scores of document {}", path_, name->second);
-  if (chunk.number >= static_cast<int64_t>(found->second.ends.size())) {
+  const Document& document = found->second;
+  const auto number = static_cast<size_t>(chunk.number);
+  if (number >= document.ends.size()) {
     fail(ErrorKind::data, "{}: document {} has scores for {} chunks, and not for chunk {}", path_, name->second,
-         found->second.ends.size(), chunk.number);
+         document.ends.size(), chunk.number);
   }
-  return found->second;
+  const int64_t begin = number == 0 ? 0 : document.ends[number - 1];
+  return {document.entries.data() + begin, static_cast<size_t>(document.ends[number] - begin)};
 }
 
-std::pair<Tensor, std::vector<uint8_t>> ChunkScoresFile::scores(const Forward& f, const ChunkCut& cut,
-                                                                const CarriedBlocks& carried, DType wide) const {
-  const int64_t rows = f.batch.rows, chunks = cut.max_chunks, stored = carried.max_length, all = stored + chunks;
-  const Shape shape{rows, chunks, all};
-  if (f.state.device() == kMeta) return {Tensor::empty(shape, wide, kMeta), {}};  // a plan reads no values
-  const auto cells = static_cast<size_t>(shape.numel());
-  std::vector<double> scores(cells, 0);
-  std::vector<uint8_t> named(cells, 0);
-  for (int64_t row = 0; row < rows; ++row) {
-    const std::vector<WholeChunk>& whole = cut.whole[static_cast<size_t>(row)];
-    for (size_t i = 0; i < whole.size(); ++i) {
-      const Document& document = document_of(f, row, whole[i]);
-      const auto number = static_cast<size_t>(whole[i].number);
-      for (int64_t k = number == 0 ? 0 : document.ends[number - 1]; k < document.ends[number]; ++k) {
-        const Entry entry = document.entries[static_cast<size_t>(k)];
-        // The chunks of a document stand one after the other: in the subsequence, and before it in the store.
-        const int64_t candidate = stored + static_cast<int64_t>(i) - (whole[i].number - entry.chunk);
-        const bool in_store =
-            whole[i].carried && candidate < stored && candidate >= stored - carried.length[static_cast<size_t>(row)];
-        const bool in_pass =
-            candidate >= stored && whole[static_cast<size_t>(candidate - stored)].segment == whole[i].segment;
-        if (!in_store && !in_pass) continue;  // it is no longer carried
-        const auto cell = static_cast<size_t>((row * chunks + static_cast<int64_t>(i)) * all + candidate);
-        scores[cell] = entry.score;
-        named[cell] = 1;
+GivenScores ChunkScoresFile::scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried,
+                                    DType wide) const {
+  const int64_t rows = f.batch.rows, chunks = cut.max_chunks, stored = carried.max_length;
+  const Device device = f.state.device();
+  GivenScores given;
+  if (device == kMeta) {  // a plan reads no values
+    given.of = [=](const BlockPiece& piece) { return Tensor::empty({rows, chunks, piece.size()}, wide, kMeta); };
+    return given;
+  }
+  std::vector<std::vector<std::span<const Entry>>> lists(cut.whole.size());
+  for (size_t row = 0; row < lists.size(); ++row) {
+    for (const WholeChunk& chunk : cut.whole[row]) lists[row].push_back(list_of(f, static_cast<int64_t>(row), chunk));
+  }
+  given.names = [lists](int64_t row, int64_t i, int64_t number) {
+    return std::ranges::binary_search(lists[static_cast<size_t>(row)][static_cast<size_t>(i)], number, {},
+                                      &Entry::chunk);
+  };
+  given.of = [=, &cut, lists = std::move(lists)](const BlockPiece& piece) {
+    std::vector<double> scores(static_cast<size_t>(rows * chunks * piece.size()), 0);
+    for (size_t row = 0; row < lists.size(); ++row) {
+      for (size_t i = 0; i < lists[row].size(); ++i) {
+        const auto number = static_cast<int64_t>(i), line = static_cast<int64_t>(row) * chunks + number;
+        for (const Entry& entry : lists[row][i]) {
+          // The chunks of a document stand one after the other: in the subsequence, and before it in the store.
+          const int64_t candidate = stored + number - (cut.whole[row][i].number - entry.chunk);
+          if (candidate < piece.first || candidate >= piece.last) continue;  // perhaps it is no longer carried
+          scores[static_cast<size_t>(line * piece.size() + candidate - piece.first)] = entry.score;
+        }
       }
     }
-  }
-  return {tensor_of(scores, shape, wide, f.state.device()), std::move(named)};
+    return tensor_of(scores, {rows, chunks, piece.size()}, wide, device);
+  };
+  return given;
 }
 
 }  // namespace quire

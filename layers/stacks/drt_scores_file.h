@@ -3,14 +3,12 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "layers/carried/carried_blocks.h"
-#include "layers/pass/forward.h"
-#include "layers/stacks/chunk_cut.h"
+#include "layers/stacks/drt_choice.h"
 
 namespace quire {
 
@@ -21,11 +19,9 @@ class ChunkScoresFile {
   // or occurs twice, and a score that is not finite.
   explicit ChunkScoresFile(const std::string& path);
 
-  // Returns the scores of the candidates of ChunkChoice for each whole chunk of the pass, wide [R, N, M + N], and which
-  // of them the file names (ChunkCut::named). A document without a name is Error(config), one that the file does not
-  // know, or not to its end, is Error(data).
-  std::pair<Tensor, std::vector<uint8_t>> scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried,
-                                                 DType wide) const;
+  // Returns the scores of the candidates that the file names. A document without a name is Error(config), one that the
+  // file does not know, or not to its end, is Error(data).
+  GivenScores scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, DType wide) const;
 
  private:
   struct Entry {
@@ -38,7 +34,8 @@ class ChunkScoresFile {
     std::vector<Entry> entries;
   };
   void add_line(std::string_view text);
-  const Document& document_of(const Forward& f, int64_t row, const WholeChunk& chunk) const;
+  // Returns the entries of a chunk, by their chunks.
+  std::span<const Entry> list_of(const Forward& f, int64_t row, const WholeChunk& chunk) const;
 
   std::string path_;
   std::map<std::string, Document> documents_;

@@ -1,6 +1,8 @@
 #include "layers/stacks/drt_words.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "layers/pass/host_values.h"
 
@@ -51,10 +53,10 @@ void ChunkWords::write(const Forward& f, const ChunkCut& cut, const std::vector<
   f.state.append(words_, Tensor::from(all, {batch.rows, max_new, chunk_}, f.state.device()), first, cut.of_last);
 }
 
-Tensor ChunkWords::scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, DType wide) const {
-  const int64_t rows = f.batch.rows, chunks = cut.max_chunks, stored = carried.max_length, all = stored + chunks;
-  const Shape shape{rows, chunks, all};
-  const bool planned = f.state.device() == kMeta;  // a plan reads no values
+OfPiece ChunkWords::scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, DType wide) const {
+  const int64_t rows = f.batch.rows, chunks = cut.max_chunks, stored = carried.max_length;
+  const Device device = f.state.device();
+  const bool planned = device == kMeta;  // a plan reads no values
   const std::vector<std::vector<int32_t>> words =
       planned ? std::vector<std::vector<int32_t>>(static_cast<size_t>(rows)) : of_pass(f, cut, carried);
   std::vector<int32_t> before;
@@ -64,31 +66,49 @@ Tensor ChunkWords::scores(const Forward& f, const ChunkCut& cut, const CarriedBl
     before = f.state.gather(words_, stored, first, carried.length).to_vector<int32_t>();
   }
   if (begun_.defined() && f.write_state) write(f, cut, words);
-  if (planned) return Tensor::empty(shape, wide, kMeta);
-  const auto chunk_at = [&](const std::vector<int32_t>& of, int64_t n) {
-    return std::span(of).subspan(static_cast<size_t>(n * chunk_), static_cast<size_t>(chunk_));
+  if (planned) {
+    return [=](const BlockPiece& piece) { return Tensor::empty({rows, chunks, piece.size()}, wide, device); };
+  }
+  const auto chunk_at = [chunk = chunk_](const std::vector<int32_t>& of, int64_t n) {
+    return std::span(of).subspan(static_cast<size_t>(n * chunk), static_cast<size_t>(chunk));
   };
-  std::vector<double> scores(static_cast<size_t>(shape.numel()), 0);
-  for (int64_t row = 0; row < rows; ++row) {
-    const std::vector<WholeChunk>& whole = cut.whole[static_cast<size_t>(row)];
-    for (size_t i = 0; i < whole.size();) {
-      // The chunks of one document; first are the candidates of which the first one was added.
-      Bm25 index(config_, farthest_);
-      int64_t first = stored + static_cast<int64_t>(i);
-      if (whole[i].carried) {
-        const int64_t length = carried.length[static_cast<size_t>(row)];
-        first = stored - length;
-        for (int64_t n = stored - length; n < stored; ++n) index.add(chunk_at(before, row * stored + n));
+  // The chunks of a document of a row, which are the candidates from `first` on.
+  struct Document {
+    Bm25 index;
+    int64_t first;
+  };
+  std::map<std::pair<size_t, int64_t>, Document> documents;
+  for (size_t row = 0; row < words.size(); ++row) {
+    for (size_t i = 0; i < cut.whole[row].size(); ++i) {
+      const WholeChunk& chunk = cut.whole[row][i];
+      const auto number = static_cast<int64_t>(i);
+      const auto [found, fresh] =
+          documents.try_emplace({row, chunk.segment}, Document{{config_, farthest_}, stored + number});
+      auto& [index, first] = found->second;
+      if (fresh && chunk.carried) {
+        first = stored - carried.length[row];
+        for (int64_t n = first; n < stored; ++n) index.add(chunk_at(before, static_cast<int64_t>(row) * stored + n));
       }
-      for (const int64_t segment = whole[i].segment; i < whole.size() && whole[i].segment == segment; ++i) {
-        const auto query = chunk_at(words[static_cast<size_t>(row)], static_cast<int64_t>(i));
-        const std::vector<double> found = index.scores(query);
-        std::ranges::copy(found, scores.begin() + (row * chunks + static_cast<int64_t>(i)) * all + first);
-        index.add(query);
-      }
+      index.add(chunk_at(words[row], number));
     }
   }
-  return tensor_of(scores, shape, wide, f.state.device());
+  return [=, &cut, documents = std::move(documents)](const BlockPiece& piece) {
+    std::vector<double> scores(static_cast<size_t>(rows * chunks * piece.size()), 0);
+    for (const auto& [of, document] : documents) {
+      const auto& [row, segment] = of;
+      for (size_t i = 0; i < cut.whole[row].size(); ++i) {
+        if (cut.whole[row][i].segment != segment) continue;
+        const int64_t number = static_cast<int64_t>(i), own = stored + number;
+        const int64_t first = std::max(piece.first, document.first), last = std::min(piece.last, own);
+        if (first >= last) continue;
+        const std::vector<double> found = document.index.scores(chunk_at(words[row], number), own - document.first,
+                                                                first - document.first, last - document.first);
+        const int64_t line = static_cast<int64_t>(row) * chunks + number;
+        std::ranges::copy(found, scores.begin() + line * piece.size() + first - piece.first);
+      }
+    }
+    return tensor_of(scores, {rows, chunks, piece.size()}, wide, device);
+  };
 }
 
 }  // namespace quire

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layers/carried/carried_blocks.h"
+#include "layers/carried/choose_blocks.h"
 #include "layers/parameters/scope.h"
 #include "layers/stacks/chunk_cut.h"
 #include "layers/stacks/drt_config.h"
@@ -12,9 +13,9 @@ class ChunkWords {
  public:
   ChunkWords(const Scope& scope, const DrtConfig& config);
 
-  // Returns the scores of the candidates of ChunkChoice for each whole chunk of the pass, wide [R, N, M + N]: 0 for
-  // what is no earlier chunk of its document. Also queues the tokens of the pass.
-  Tensor scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, DType wide) const;
+  // Returns the scores of the candidates of ChunkChoice (GivenScores): 0 for what is no earlier chunk of its document.
+  // Also queues the tokens of the pass.
+  OfPiece scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, DType wide) const;
 
  private:
   // The tokens of the row's whole chunks, one after the other.

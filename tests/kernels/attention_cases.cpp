@@ -1,9 +1,10 @@
 #include <cmath>
 
+#include "kernels/elementwise.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/attention_inputs.h"
-#include "tests/support/attention_reference.h"
 #include "tests/support/compare.h"
+#include "tests/support/composed_attention.h"
 
 namespace quire::test {
 
@@ -61,6 +62,38 @@ Tensors run_backward(const ops::AttentionInputs& in, const Tensors& t) {
   return defined_ones(g);
 }
 
+AttentionVariables variables_of(const ops::AttentionInputs& in) {
+  const auto leaf = [](const Tensor& t) { return t.defined() ? Variable::leaf(t) : Variable(); };
+  return {leaf(in.q),    leaf(in.k), leaf(in.v), leaf(in.cache_k), leaf(in.cache_v),
+          leaf(in.bias), leaf(in.r), leaf(in.u), leaf(in.v_bias)};
+}
+
+// out and lse.
+Tensors composed(const ops::AttentionInputs& in) {
+  Tape tape(false);
+  Variable lse;
+  const Variable out = composed_attention(tape, variables_of(in), in, &lse);
+  return {out.value(), lse.value()};
+}
+
+// The gradients of all defined inputs. The gradient is one of out and lse as they were stored: rounding them is no
+// error of the backward pass.
+Tensors composed_gradients(const ops::AttentionInputs& in, const Tensor& dout, const Tensor& out, const Tensor& lse) {
+  Tape tape;
+  const AttentionVariables x = variables_of(in);
+  const std::vector<Variable> made = composed_by_lse(tape, x, in, lse);
+  const Tensor delta = delta_of(dout, out);
+  ops::scale(delta, delta, -1);
+  tape.backward(made, {dout, delta});
+  Tensors found;
+  for (const Variable* leaf : {&x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias}) {
+    if (!leaf->defined()) continue;
+    const Gradient& gradient = *leaf->gradient();
+    found.push_back(gradient.has_value() ? gradient.value() : like(leaf->value()));
+  }
+  return found;
+}
+
 // bias, u, v_bias and lse.
 const std::vector<size_t> kWide{7, 9, 10, 13};
 
@@ -75,24 +108,16 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
   const double roundings = form.size % 8 == 0 && form.value_size % 8 == 0 ? 5 : OpCase().roundings;
   const double amplification = std::max(1.0, form.scale > 1 ? 3 * form.scale * std::sqrt(form.size) : 1.0);
   cases.push_back({"attention", form.name, inputs, [in](const Tensors& t) { return run(assembled(in, t)); },
-                   [in](const Tensors& t) {
-                     const AttentionReference reference = attention_reference(assembled(in, t));
-                     return Tensors{reference.out, reference.lse};
-                   },
-                   terms, amplification, kWide});
+                   [in](const Tensors& t) { return composed(assembled(in, t)); }, terms, amplification, kWide});
   cases.back().roundings = roundings;
-  // The gradient is one of out and lse as they were stored: rounding them is no error of the backward pass.
   inputs.push_back(RandomTensors(seed + 1).normal({form.rows, form.queries, form.heads, form.value_size}));
-  const AttentionReference forward = attention_reference(in);
-  for (const Tensor& stored : {forward.out, forward.lse}) {
+  for (const Tensor& stored : composed(in)) {
     inputs.push_back(converted(converted(stored, DType::f32), DType::f64));
   }
   cases.push_back({"attention_backward", form.name, inputs,
                    [in](const Tensors& t) { return run_backward(assembled(in, t), t); },
-                   [in](const Tensors& t) {
-                     return defined_ones(attention_reference_gradients(assembled(in, t), t[11], t[12], t[13]));
-                   },
-                   terms, amplification, kWide});
+                   [in](const Tensors& t) { return composed_gradients(assembled(in, t), t[11], t[12], t[13]); }, terms,
+                   amplification, kWide});
   cases.back().roundings = roundings;
 }
 
@@ -107,7 +132,7 @@ Tensors gate_backward_reference(const Tensor& dout, const Tensor& gate, const Te
     values(dgate)[i] = dy * values(attended)[i] * (sigmoid + g * sigmoid * (1 - sigmoid));
     values(dattended)[i] = dy * g * sigmoid;
   }
-  return {dgate, dattended, attention_delta_reference(dattended, attended)};
+  return {dgate, dattended, delta_of(dattended, attended)};
 }
 
 void add_delta_cases(std::vector<OpCase>& cases) {
@@ -123,7 +148,7 @@ void add_delta_cases(std::vector<OpCase>& cases) {
                        ops::attention_delta(delta, t[0], t[1]);
                        return Tensors{delta};
                      },
-                     [](const Tensors& t) { return Tensors{attention_delta_reference(t[0], t[1])}; },
+                     [](const Tensors& t) { return Tensors{delta_of(t[0], t[1])}; },
                      shape[3]});
     cases.push_back({"attention_gate_backward",
                      name,
@@ -144,322 +169,80 @@ void add_delta_cases(std::vector<OpCase>& cases) {
 
 void add_attention_cases(std::vector<OpCase>& cases) {
   add_delta_cases(cases);
+  // rows, queries, heads, key heads, sizes of keys and of values, slots
   const std::vector<AttentionForm> forms{
-      {.name = "one", .rows = 1, .queries = 1, .heads = 1, .kv_heads = 1, .size = 1, .value_size = 1},
-      {.name = "nothing_visible", .rows = 1, .queries = 1, .attend_self = false, .bias = true, .relative = true},
-      {.name = "causal", .rows = 5, .queries = 7, .heads = 3, .kv_heads = 3, .size = 5, .value_size = 2},
-      {.name = "ring", .rows = 5, .queries = 3, .slots = 7},
-      {.name = "ring_of_one", .queries = 1, .slots = 1, .bias = true},
-      {.name = "window", .queries = 11, .slots = 6, .window = 3, .attend_self = false},
-      {.name = "documents", .rows = 4, .queries = 13, .slots = 5, .documents = true, .bias = true, .relative = true},
-      {.name = "grouped_heads", .heads = 6, .kv_heads = 2, .size = 4, .value_size = 7, .slots = 4, .relative = true},
-      {.name = "bias", .rows = 3, .queries = 9, .slots = 8, .bias = true, .spare_entries = 2},
-      {.name = "relative", .rows = 3, .queries = 9, .slots = 8, .relative = true, .spare_entries = 2},
+      of_sizes("one", {1, 1, 1, 1, 1, 1, 0}),
+      of_sizes("nothing_visible", {1, 1, 2, 2, 3, 3, 0}, {.attend_self = false, .bias = true, .relative = true}),
+      of_sizes("causal", {5, 7, 3, 3, 5, 2, 0}),
+      of_sizes("ring", {5, 3, 2, 2, 3, 3, 7}),
+      of_sizes("ring_of_one", {2, 1, 2, 2, 3, 3, 1}, {.bias = true}),
+      of_sizes("window", {2, 11, 2, 2, 3, 3, 6}, {.window = 3, .attend_self = false}),
+      of_sizes("documents", {4, 13, 2, 2, 3, 3, 5}, {.documents = true, .bias = true, .relative = true}),
+      of_sizes("grouped_heads", {2, 5, 6, 2, 4, 7, 4}, {.relative = true}),
+      of_sizes("bias", {3, 9, 2, 2, 3, 3, 8}, {.bias = true, .spare_entries = 2}),
+      of_sizes("relative", {3, 9, 2, 2, 3, 3, 8}, {.relative = true, .spare_entries = 2}),
       // More than one block of 64 queries and of 128 keys, none of them full.
-      {.name = "blocks", .rows = 1, .queries = 150, .heads = 1, .kv_heads = 1, .slots = 141, .relative = true},
-      {.name = "blocks_window", .queries = 131, .slots = 300, .window = 70, .bias = true, .relative = true},
-      {.name = "blocks_short_window", .queries = 133, .slots = 9, .window = 2, .attend_self = false, .relative = true},
-      {.name = "blocks_documents", .queries = 137, .slots = 150, .documents = true, .bias = true},
-      {.name = "dropout", .rows = 2, .queries = 67, .slots = 9, .bias = true, .dropout = 0.4},
+      of_sizes("blocks", {1, 150, 1, 1, 3, 3, 141}, {.relative = true}),
+      of_sizes("blocks_window", {2, 131, 2, 2, 3, 3, 300}, {.window = 70, .bias = true, .relative = true}),
+      of_sizes("blocks_short_window", {2, 133, 2, 2, 3, 3, 9}, {.window = 2, .attend_self = false, .relative = true}),
+      of_sizes("blocks_documents", {2, 137, 2, 2, 3, 3, 150}, {.documents = true, .bias = true}),
+      of_sizes("dropout", {2, 67, 2, 2, 3, 3, 9}, {.bias = true, .dropout = 0.4}),
       // The farthest key alone in the last of 64 or 128 distances.
-      {.name = "window_of_one", .queries = 5, .window = 1, .relative = true},
-      {.name = "window_of_64", .rows = 1, .queries = 2, .slots = 64, .window = 64, .bias = true, .relative = true},
+      of_sizes("window_of_one", {2, 5, 2, 2, 3, 3, 0}, {.window = 1, .relative = true}),
+      of_sizes("window_of_64", {1, 2, 2, 2, 3, 3, 64}, {.window = 64, .bias = true, .relative = true}),
       // Groups of four random numbers begin anywhere.
-      {.name = "dropout_relative",
-       .rows = 2,
-       .queries = 3,
-       .heads = 3,
-       .kv_heads = 1,
-       .slots = 4,
-       .bias = true,
-       .relative = true,
-       .dropout = 0.3},
+      of_sizes("dropout_relative", {2, 3, 3, 1, 3, 3, 4}, {.bias = true, .relative = true, .dropout = 0.3}),
       // Heads of more than 64 and 128 features, in whole vectors and not.
-      {.name = "wide_heads",
-       .rows = 1,
-       .queries = 6,
-       .kv_heads = 1,
-       .size = 72,
-       .value_size = 136,
-       .slots = 3,
-       .relative = true,
-       .scale = 0.1},
-      {.name = "wide_odd_heads",
-       .rows = 1,
-       .queries = 6,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 133,
-       .value_size = 70,
-       .slots = 3,
-       .bias = true,
-       .relative = true,
-       .scale = 0.1},
+      of_sizes("wide_heads", {1, 6, 2, 1, 72, 136, 3}, {.relative = true, .scale = 0.1}),
+      of_sizes("wide_odd_heads", {1, 6, 1, 1, 133, 70, 3}, {.bias = true, .relative = true, .scale = 0.1}),
       // More terms than the CPU computes at once.
-      {.name = "many_terms", .rows = 1, .queries = 70, .heads = 1, .kv_heads = 1, .slots = 1090, .relative = true},
-      {.name = "many_terms_end",
-       .rows = 1,
-       .queries = 70,
-       .heads = 1,
-       .kv_heads = 1,
-       .slots = 1190,
-       .relative = true,
-       .spare_entries = -77},
+      of_sizes("many_terms", {1, 70, 1, 1, 3, 3, 1090}, {.relative = true}),
+      of_sizes("many_terms_end", {1, 70, 1, 1, 3, 3, 1190}, {.relative = true, .spare_entries = -77}),
       // Keys beyond the tables.
-      {.name = "terms_end", .rows = 3, .queries = 9, .slots = 8, .bias = true, .relative = true, .spare_entries = -7},
-      {.name = "terms_end_blocks", .rows = 1, .queries = 150, .slots = 141, .relative = true, .spare_entries = -200},
-      {.name = "terms_end_window",
-       .queries = 131,
-       .slots = 300,
-       .window = 210,
-       .bias = true,
-       .relative = true,
-       .spare_entries = -70},
-      {.name = "large_logits", .rows = 1, .queries = 9, .slots = 6, .scale = 30},
+      of_sizes("terms_end", {3, 9, 2, 2, 3, 3, 8}, {.bias = true, .relative = true, .spare_entries = -7}),
+      of_sizes("terms_end_blocks", {1, 150, 2, 2, 3, 3, 141}, {.relative = true, .spare_entries = -200}),
+      of_sizes("terms_end_window", {2, 131, 2, 2, 3, 3, 300},
+               {.window = 210, .bias = true, .relative = true, .spare_entries = -70}),
+      of_sizes("large_logits", {1, 9, 2, 2, 3, 3, 6}, {.scale = 30}),
       // Heads in whole chunks of 8 features: tensor cores in bf16.
-      {.name = "chunks_one", .rows = 1, .queries = 1, .heads = 1, .kv_heads = 1, .size = 8, .value_size = 8},
-      {.name = "chunks",
-       .rows = 1,
-       .queries = 150,
-       .kv_heads = 1,
-       .size = 16,
-       .value_size = 8,
-       .slots = 70,
-       .bias = true,
-       .scale = 0.2},
-      {.name = "chunks_documents",
-       .rows = 1,
-       .queries = 137,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 24,
-       .value_size = 40,
-       .slots = 150,
-       .documents = true,
-       .bias = true,
-       .scale = 0.2},
-      {.name = "chunks_relative",
-       .rows = 1,
-       .queries = 133,
-       .size = 16,
-       .value_size = 24,
-       .slots = 141,
-       .window = 100,
-       .relative = true,
-       .spare_entries = 3,
-       .scale = 0.2},
-      {.name = "chunks_terms_end",
-       .queries = 67,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 8,
-       .value_size = 16,
-       .slots = 80,
-       .attend_self = false,
-       .bias = true,
-       .relative = true,
-       .spare_entries = -60,
-       .scale = 0.3},
-      {.name = "chunks_wide",
-       .rows = 1,
-       .queries = 70,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 72,
-       .value_size = 136,
-       .slots = 3,
-       .relative = true,
-       .scale = 0.1},
-      {.name = "chunks_widest",
-       .rows = 1,
-       .queries = 130,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 128,
-       .value_size = 128,
-       .slots = 66,
-       .window = 80,
-       .scale = 0.08},
-      {.name = "chunks_dropout",
-       .queries = 70,
-       .heads = 2,
-       .kv_heads = 2,
-       .size = 16,
-       .value_size = 16,
-       .slots = 9,
-       .bias = true,
-       .relative = true,
-       .dropout = 0.4,
-       .scale = 0.2},
+      of_sizes("chunks_one", {1, 1, 1, 1, 8, 8, 0}),
+      of_sizes("chunks", {1, 150, 2, 1, 16, 8, 70}, {.bias = true, .scale = 0.2}),
+      of_sizes("chunks_documents", {1, 137, 1, 1, 24, 40, 150}, {.documents = true, .bias = true, .scale = 0.2}),
+      of_sizes("chunks_relative", {1, 133, 2, 2, 16, 24, 141},
+               {.window = 100, .relative = true, .spare_entries = 3, .scale = 0.2}),
+      of_sizes("chunks_terms_end", {2, 67, 1, 1, 8, 16, 80},
+               {.attend_self = false, .bias = true, .relative = true, .spare_entries = -60, .scale = 0.3}),
+      of_sizes("chunks_wide", {1, 70, 2, 1, 72, 136, 3}, {.relative = true, .scale = 0.1}),
+      of_sizes("chunks_widest", {1, 130, 1, 1, 128, 128, 66}, {.window = 80, .scale = 0.08}),
+      of_sizes("chunks_dropout", {2, 70, 2, 2, 16, 16, 9},
+               {.bias = true, .relative = true, .dropout = 0.4, .scale = 0.2}),
       // Heads of 64 to 128 features, one query and several tiles.
-      {.name = "panels_one", .queries = 1, .kv_heads = 1, .size = 64, .value_size = 40, .slots = 3, .scale = 0.2},
-      {.name = "panels",
-       .rows = 1,
-       .queries = 150,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 64,
-       .value_size = 64,
-       .slots = 70,
-       .bias = true,
-       .scale = 0.12},
-      {.name = "panels_documents",
-       .rows = 2,
-       .queries = 137,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 40,
-       .value_size = 64,
-       .slots = 150,
-       .documents = true,
-       .scale = 0.15},
-      {.name = "panels_window",
-       .rows = 1,
-       .queries = 290,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 64,
-       .value_size = 48,
-       .slots = 131,
-       .window = 70,
-       .attend_self = false,
-       .bias = true,
-       .spare_entries = -20,
-       .scale = 0.12},
-      {.name = "panels_wide",
-       .rows = 1,
-       .queries = 140,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 128,
-       .value_size = 104,
-       .slots = 67,
-       .documents = true,
-       .bias = true,
-       .scale = 0.08},
-      {.name = "panels_large_logits",
-       .rows = 1,
-       .queries = 70,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 72,
-       .value_size = 16,
-       .slots = 6,
-       .scale = 3},
+      of_sizes("panels_one", {2, 1, 2, 1, 64, 40, 3}, {.scale = 0.2}),
+      of_sizes("panels", {1, 150, 2, 1, 64, 64, 70}, {.bias = true, .scale = 0.12}),
+      of_sizes("panels_documents", {2, 137, 1, 1, 40, 64, 150}, {.documents = true, .scale = 0.15}),
+      of_sizes("panels_window", {1, 290, 1, 1, 64, 48, 131},
+               {.window = 70, .attend_self = false, .bias = true, .spare_entries = -20, .scale = 0.12}),
+      of_sizes("panels_wide", {1, 140, 2, 1, 128, 104, 67}, {.documents = true, .bias = true, .scale = 0.08}),
+      of_sizes("panels_large_logits", {1, 70, 1, 1, 72, 16, 6}, {.scale = 3}),
       // Values of more than one slice of 256 features; tiles of which none is full.
-      {.name = "chunks_wide_values",
-       .queries = 70,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 16,
-       .value_size = 328,
-       .slots = 70,
-       .window = 90,
-       .bias = true,
-       .relative = true,
-       .dropout = 0.3,
-       .scale = 0.2},
-      {.name = "chunks_wide_documents",
-       .rows = 1,
-       .queries = 133,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 128,
-       .value_size = 264,
-       .slots = 66,
-       .documents = true,
-       .scale = 0.08},
+      of_sizes("chunks_wide_values", {2, 70, 2, 1, 16, 328, 70},
+               {.window = 90, .bias = true, .relative = true, .dropout = 0.3, .scale = 0.2}),
+      of_sizes("chunks_wide_documents", {1, 133, 1, 1, 128, 264, 66}, {.documents = true, .scale = 0.08}),
       // Few queries of many carried keys.
-      {.name = "chunks_wide_keys",
-       .rows = 1,
-       .queries = 3,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 8,
-       .value_size = 136,
-       .slots = 560,
-       .scale = 0.2},
+      of_sizes("chunks_wide_keys", {1, 3, 1, 1, 8, 136, 560}, {.scale = 0.2}),
       // The same with relative terms.
-      {.name = "panels_relative_one",
-       .queries = 1,
-       .kv_heads = 1,
-       .size = 64,
-       .value_size = 40,
-       .slots = 3,
-       .relative = true,
-       .scale = 0.15},
-      {.name = "panels_relative",
-       .rows = 1,
-       .queries = 150,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 64,
-       .value_size = 64,
-       .slots = 70,
-       .bias = true,
-       .relative = true,
-       .scale = 0.08},
-      {.name = "panels_relative_documents",
-       .rows = 2,
-       .queries = 137,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 40,
-       .value_size = 64,
-       .slots = 150,
-       .documents = true,
-       .relative = true,
-       .spare_entries = 5,
-       .scale = 0.1},
-      {.name = "panels_relative_window",
-       .rows = 1,
-       .queries = 290,
-       .heads = 2,
-       .kv_heads = 2,
-       .size = 64,
-       .value_size = 48,
-       .slots = 131,
-       .window = 130,
-       .attend_self = false,
-       .relative = true,
-       .scale = 0.08},
-      {.name = "panels_relative_terms_end",
-       .rows = 1,
-       .queries = 200,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 64,
-       .value_size = 64,
-       .slots = 141,
-       .window = 190,
-       .bias = true,
-       .relative = true,
-       .spare_entries = -70,
-       .scale = 0.08},
-      {.name = "panels_relative_wide",
-       .rows = 1,
-       .queries = 140,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 128,
-       .value_size = 104,
-       .slots = 67,
-       .documents = true,
-       .bias = true,
-       .relative = true,
-       .scale = 0.06},
+      of_sizes("panels_relative_one", {2, 1, 2, 1, 64, 40, 3}, {.relative = true, .scale = 0.15}),
+      of_sizes("panels_relative", {1, 150, 2, 1, 64, 64, 70}, {.bias = true, .relative = true, .scale = 0.08}),
+      of_sizes("panels_relative_documents", {2, 137, 1, 1, 40, 64, 150},
+               {.documents = true, .relative = true, .spare_entries = 5, .scale = 0.1}),
+      of_sizes("panels_relative_window", {1, 290, 2, 2, 64, 48, 131},
+               {.window = 130, .attend_self = false, .relative = true, .scale = 0.08}),
+      of_sizes("panels_relative_terms_end", {1, 200, 1, 1, 64, 64, 141},
+               {.window = 190, .bias = true, .relative = true, .spare_entries = -70, .scale = 0.08}),
+      of_sizes("panels_relative_wide", {1, 140, 2, 1, 128, 104, 67},
+               {.documents = true, .bias = true, .relative = true, .scale = 0.06}),
       // Wide values behind a window, in several slices.
-      {.name = "wide_window",
-       .rows = 1,
-       .queries = 530,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 8,
-       .value_size = 136,
-       .slots = 20,
-       .window = 30,
-       .bias = true,
-       .scale = 0.3},
+      of_sizes("wide_window", {1, 530, 1, 1, 8, 136, 20}, {.window = 30, .bias = true, .scale = 0.3}),
   };
   uint32_t seed = 100;
   for (const AttentionForm& form : forms) add_case(cases, form, seed += 2);

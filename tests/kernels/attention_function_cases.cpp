@@ -55,7 +55,7 @@ struct Unlisted {
 };
 
 void add_attention(std::vector<OpCase>& cases, const AttentionForm& form) {
-  const ops::AttentionInputs in = attention_inputs(form, static_cast<uint32_t>(cases.size()));
+  const ops::AttentionInputs in = attention_inputs(form, hash_scope(form.name));
   const Listed listed(in);
   OpCase made = function_case("attention", form.name + "_function", listed.tensors, [in](Tape& t, const Inputs& x) {
     const Unlisted call(in, x);
@@ -73,56 +73,22 @@ void add_attention(std::vector<OpCase>& cases, const AttentionForm& form) {
 }
 
 void add_attentions(std::vector<OpCase>& cases) {
+  // rows, queries, heads, key heads, sizes of keys and of values, slots
   const std::vector<AttentionForm> forms{
-      {.name = "one", .rows = 1, .queries = 1, .heads = 1, .kv_heads = 1, .size = 1, .value_size = 1},
-      {.name = "plain", .queries = 5},
-      {.name = "ring", .rows = 3, .queries = 2, .slots = 5, .attend_self = false, .bias = true, .relative = true},
-      {.name = "documents", .queries = 7, .slots = 3, .window = 3, .documents = true, .relative = true},
-      {.name = "grouped", .heads = 4, .kv_heads = 2, .size = 2, .value_size = 3, .slots = 2, .bias = true},
-      {.name = "short_tables", .queries = 6, .slots = 3, .relative = true, .spare_entries = -4},
-      {.name = "blocks",
-       .rows = 1,
-       .queries = 67,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 1,
-       .value_size = 1,
-       .slots = 131,
-       .window = 130,
-       .relative = true},
-      {.name = "dropout", .queries = 7, .slots = 3, .bias = true, .dropout = 0.4},
-      {.name = "bidirectional", .queries = 7, .bidirectional = true},
-      {.name = "bidirectional_ring", .rows = 3, .queries = 67, .heads = 4, .slots = 9, .bidirectional = true},
-      {.name = "bidirectional_dropout", .queries = 9, .slots = 3, .dropout = 0.3, .bidirectional = true},
-      {.name = "bidirectional_chunks",
-       .queries = 75,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 16,
-       .value_size = 16,
-       .slots = 5,
-       .scale = 0.2,
-       .bidirectional = true},
-      {.name = "bidirectional_panels",
-       .rows = 1,
-       .queries = 75,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 48,
-       .value_size = 40,
-       .slots = 65,
-       .scale = 0.15,
-       .bidirectional = true},
-      {.name = "bidirectional_products",
-       .rows = 1,
-       .queries = 70,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 8,
-       .value_size = 136,
-       .slots = 9,
-       .scale = 0.2,
-       .bidirectional = true},
+      of_sizes("one", {1, 1, 1, 1, 1, 1, 0}),
+      of_sizes("plain", {2, 5, 2, 2, 3, 3, 0}),
+      of_sizes("ring", {3, 2, 2, 2, 3, 3, 5}, {.attend_self = false, .bias = true, .relative = true}),
+      of_sizes("documents", {2, 7, 2, 2, 3, 3, 3}, {.window = 3, .documents = true, .relative = true}),
+      of_sizes("grouped", {2, 5, 4, 2, 2, 3, 2}, {.bias = true}),
+      of_sizes("short_tables", {2, 6, 2, 2, 3, 3, 3}, {.relative = true, .spare_entries = -4}),
+      of_sizes("blocks", {1, 67, 1, 1, 1, 1, 131}, {.window = 130, .relative = true}),
+      of_sizes("dropout", {3, 70, 4, 2, 5, 3, 133}, {.window = 140, .bias = true, .relative = true, .dropout = 0.2}),
+      of_sizes("bidirectional", {2, 7, 2, 2, 3, 3, 0}, {.bidirectional = true}),
+      of_sizes("bidirectional_ring", {3, 67, 4, 2, 3, 3, 9}, {.bidirectional = true}),
+      of_sizes("bidirectional_dropout", {2, 9, 2, 2, 3, 3, 3}, {.dropout = 0.3, .bidirectional = true}),
+      of_sizes("bidirectional_chunks", {2, 75, 1, 1, 16, 16, 5}, {.scale = 0.2, .bidirectional = true}),
+      of_sizes("bidirectional_panels", {1, 75, 1, 1, 48, 40, 65}, {.scale = 0.15, .bidirectional = true}),
+      of_sizes("bidirectional_products", {1, 70, 1, 1, 8, 136, 9}, {.scale = 0.2, .bidirectional = true}),
   };
   for (const AttentionForm& form : forms) add_attention(cases, form);
   const ops::AttentionInputs in = attention_inputs({}, 5);
@@ -215,34 +181,43 @@ void add_knn(std::vector<OpCase>& cases) {
   }
 }
 
-// g a + (1 - g) b; inputs a, b, bias and then content [R T, H] and open u8 [R], each where its flag says so.
+// g a + (1 - g) b for a, b of `shape` [R, T, H, D]; inputs a, b, bias and then content [R T, H] and open u8 [R], each
+// where its flag says so.
+void add_gate(std::vector<OpCase>& cases, RandomTensors& r, const std::string& name, const Shape& shape,
+              bool has_content, bool closes) {
+  const int64_t rows = shape[0], lines = rows * shape[1], heads = shape[2];
+  std::vector<Tensor> inputs{r.normal(shape), r.normal(shape), r.normal({heads})};
+  if (has_content) inputs.push_back(r.normal({lines, heads}));
+  if (closes) inputs.push_back(r.flags({rows}));
+  if (closes) inputs.back().data<uint8_t>()[0] = 0;
+  const auto content = [has_content](const Inputs& x) { return has_content ? x[3] : Variable(); };
+  const auto flags = [closes](const Inputs& x) { return closes ? x.back().value() : Tensor(); };
+  OpCase made =
+      function_case("gate_heads", name + (has_content ? "_content" : "") + (closes ? "_closed" : ""), inputs,
+                    [=](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], content(x), flags(x)); });
+  made.composition = one_output([=](Tape& t, const Inputs& x) {
+    const Variable bias = reshape(t, x[2], {1, heads});
+    Variable gate = sigmoid(t, has_content ? add(t, x[3], bias) : broadcast(t, bias, {lines, heads}));
+    gate = reshape(t, gate, {rows, shape[1], heads, 1});
+    if (closes) gate = select(t, flags(x).reshape({rows, 1, 1, 1}), gate, {});
+    return add(t, x[1], multiply(t, gate, subtract(t, x[0], x[1])));
+  });
+  made.wide = {2};
+  made.sum_length = lines * shape[3];
+  made.amplification = 2;
+  cases.push_back(made);
+}
+
 void add_gates(std::vector<OpCase>& cases) {
   RandomTensors r(10);
-  const Tensor open = Tensor::from(std::vector<uint8_t>{1, 0, 1}, {3});
   for (const bool has_content : {false, true}) {
     for (const bool closes : {false, true}) {
-      std::vector<Tensor> inputs{r.normal({3, 2, 5, 2}), r.normal({3, 2, 5, 2}), r.normal({5})};
-      if (has_content) inputs.push_back(r.normal({6, 5}));
-      if (closes) inputs.push_back(open);
-      const auto content = [has_content](const Inputs& x) { return has_content ? x[3] : Variable(); };
-      const auto flags = [closes](const Inputs& x) { return closes ? x.back().value() : Tensor(); };
-      OpCase made = function_case(
-          "gate_heads", std::string("function") + (has_content ? "_content" : "") + (closes ? "_closed" : ""), inputs,
-          [=](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], content(x), flags(x)); });
-      made.composition = one_output([=](Tape& t, const Inputs& x) {
-        const Variable bias = reshape(t, x[2], {1, 5});
-        Variable gate = sigmoid(t, has_content ? add(t, x[3], bias) : broadcast(t, bias, {6, 5}));
-        gate = reshape(t, gate, {3, 2, 5, 1});
-        if (closes) gate = select(t, flags(x).reshape({3, 1, 1, 1}), gate, {});
-        return add(t, x[1], multiply(t, gate, subtract(t, x[0], x[1])));
-      });
-      made.wide = {2};
-      made.sum_length = 12;
-      made.amplification = 4;
-      made.roundings = 12;
-      cases.push_back(made);
+      add_gate(cases, r, "small", {3, 2, 5, 2}, has_content, closes);
+      add_gate(cases, r, "odd", {4, 67, 3, 33}, has_content, closes);
     }
   }
+  add_gate(cases, r, "one", {1, 1, 1, 1}, false, false);
+  add_gate(cases, r, "whole_vectors", {4, 19, 3, 40}, true, true);
 }
 
 }  // namespace

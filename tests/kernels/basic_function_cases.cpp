@@ -62,26 +62,35 @@ void add_linear(std::vector<OpCase>& cases, RandomTensors& r) {
 
 void add_scales(std::vector<OpCase>& cases, RandomTensors& r) {
   const auto scalar = [](double value) { return Variable::constant(Tensor::from(std::vector<double>{value}, {1})); };
-  cases.push_back(composed(
-      function_case("scale", "function", {r.normal({2, 3})},
-                    [](Tape& t, const Inputs& x) { return scale(t, x[0], -1.7); }),
-      [scalar](Tape& t, const Inputs& x) { return multiply(t, x[0], scalar(-1.7)); }, 1));
+  for (const Shape& shape : {Shape{2, 3}, Shape{16384}, Shape{3, 16411}, Shape{0}}) {
+    cases.push_back(composed(
+        function_case("scale", name_of(shape), {r.normal(shape)},
+                      [](Tape& t, const Inputs& x) { return scale(t, x[0], -1.7); }),
+        [scalar](Tape& t, const Inputs& x) { return multiply(t, x[0], scalar(-1.7)); }, 1));
+  }
   OpCase sum = composed(function_case("add_scaled", "", {r.normal({3, 7}), r.normal({1}), r.normal({3, 7})},
                                       [](Tape& t, const Inputs& x) { return add_scaled(t, x[0], x[2].value(), x[1]); }),
                         [](Tape& t, const Inputs& x) { return add(t, x[0], multiply(t, x[2], x[1])); }, 21, {1});
   sum.constants = {2};
   cases.push_back(sum);
-  cases.push_back(composed(function_case("add_bias", "function", {r.normal({2, 3, 5}), r.normal({5})},
-                                         [](Tape& t, const Inputs& x) { return add_bias(t, x[0], x[1]); }),
-                           [](Tape& t, const Inputs& x) { return add(t, x[0], x[1]); }, 6, {1}));
+  for (const Shape& shape : {Shape{1, 1}, Shape{2, 3, 5}, Shape{5, 7}, Shape{9, 16}, Shape{257, 129}}) {
+    cases.push_back(composed(function_case("add_bias", name_of(shape), {r.normal(shape), r.normal({shape[-1]})},
+                                           [](Tape& t, const Inputs& x) { return add_bias(t, x[0], x[1]); }),
+                             [](Tape& t, const Inputs& x) { return add(t, x[0], x[1]); }, shape.numel() / shape[-1],
+                             {1}));
+  }
   const auto size_of_scale = [](Tape& t, const Variable& s) {
     const Variable heads = reshape(t, s, {s.dim(0), 1});
     return maximum(t, heads, scale(t, heads, -1));
   };
-  cases.push_back(composed(function_case("scale_heads", "function", {r.normal({2, 3, 5, 2}), r.normal({5})},
-                                         [](Tape& t, const Inputs& x) { return scale_heads(t, x[0], x[1]); }),
-                           [=](Tape& t, const Inputs& x) { return multiply(t, x[0], size_of_scale(t, x[1])); }, 12,
-                           {1}));
+  // Some scales are negative.
+  for (const Shape& shape :
+       {Shape{1, 1, 1, 1}, Shape{2, 3, 5, 2}, Shape{1, 5, 3, 7}, Shape{1, 331, 2, 29}, Shape{1, 67, 3, 48}}) {
+    cases.push_back(composed(function_case("scale_heads", name_of(shape), {r.normal(shape), r.normal({shape[2]})},
+                                           [](Tape& t, const Inputs& x) { return scale_heads(t, x[0], x[1]); }),
+                             [=](Tape& t, const Inputs& x) { return multiply(t, x[0], size_of_scale(t, x[1])); },
+                             shape.numel() / shape[2], {1}));
+  }
   cases.push_back(
       composed(function_case("scale_heads", "twice", {r.normal({1, 3, 2}), r.normal({3})},
                              [](Tape& t, const Inputs& x) { return scale_heads(t, scale_heads(t, x[0], x[1]), x[1]); }),

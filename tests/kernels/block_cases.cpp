@@ -94,8 +94,8 @@ ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
   return in;
 }
 
-void add_form(std::vector<OpCase>& cases, const Form& f) {
-  RandomTensors random(static_cast<uint32_t>(cases.size()));
+void add_form(std::vector<OpCase>& cases, const Form& f, uint32_t seed) {
+  RandomTensors random(seed);
   const int64_t keys = f.of.before + f.of.queries;
   const ops::BlockAttentionInputs in = blocks_of(f, random);
   std::vector<Tensor> inputs{random.normal({f.of.rows, f.of.queries, f.of.heads, f.of.size}, f.spread),
@@ -175,8 +175,8 @@ struct PlacingForm {
   bool stingy;
 };
 
-void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
-  RandomTensors random(static_cast<uint32_t>(cases.size()));
+void add_placing(std::vector<OpCase>& cases, const PlacingForm& f, uint32_t seed) {
+  RandomTensors random(seed);
   constexpr int64_t kRows = 3, kQueries = 4, kHeads = 2;
   const int64_t candidates = f.stored + 3;
   // A list has no candidate twice.
@@ -243,6 +243,7 @@ void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
 }  // namespace
 
 void add_block_cases(std::vector<OpCase>& cases) {
+  uint32_t seed = 251;
   for (const Form& form : {
            Form{.name = "one", .of = {1, 1, 0, 1, 1, 1, 1}},
            Form{.name = "small"},
@@ -316,7 +317,7 @@ void add_block_cases(std::vector<OpCase>& cases) {
            // In the backward pass values are too wide.
            Form{.name = "chunks_wide", .of = {1, 9, 2, 1, 1, 72, 136}, .spread = 0.2},
        }) {
-    add_form(cases, form);
+    add_form(cases, form, seed++);
   }
   add_join(cases);
   add_context_miss(cases);
@@ -325,7 +326,7 @@ void add_block_cases(std::vector<OpCase>& cases) {
                                   {"stingy", 7, 7, 3, true},
                                   {"stingy_few", 8, 3, 5, true},
                                   {"none", 4, 0, 2, true}}) {
-    add_placing(cases, form);
+    add_placing(cases, form, seed++);
   }
 }
 

@@ -18,109 +18,55 @@ int64_t target_at(const Tensor& ids, int64_t i) {
   return ids.data<int32_t>()[i];
 }
 
-void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_t rows, int64_t vocabulary,
-                       double std) {
-  const std::string size = std::to_string(rows) + "x" + std::to_string(vocabulary) + (std > 10 ? "_large" : "");
-  const auto log_sum = [=](const Tensor& logits, int64_t m) {
-    const double* x = values(logits) + m * vocabulary;
-    const double top = *std::max_element(x, x + vocabulary);
-    double sum = 0;
-    for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(x[v] - top);
-    return top + std::log(sum);
-  };
-  const auto losses = [=](const Tensors& in) {
-    const Tensor nll = Tensor::zeros({rows}, DType::f64);
-    for (int64_t m = 0; m < rows; ++m) {
-      if (in[2].data<uint8_t>()[m] == 0) continue;
-      values(nll)[m] = log_sum(in[0], m) - values(in[0])[m * vocabulary + target_at(in[1], m)];
-    }
-    return nll;
-  };
-  // The last one has the type of the gradient.
-  const Tensors inputs{random.normal({rows, vocabulary}, std), random.integers({rows}, 0, vocabulary),
-                       random.flags({rows}), random.normal({rows, vocabulary})};
+// Losses and gradients from the probabilities, with label smoothing and z-loss. The last input has the type of the
+// gradient; without terms beside the likelihood the gradient also goes in place of the logits, or is not made.
+void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_t rows, int64_t vocabulary, double std,
+                       double smoothing = 0, double log_sum_weight = 0) {
+  const bool plain = smoothing == 0 && log_sum_weight == 0;
   cases.push_back({"cross_entropy",
-                   size,
-                   inputs,
+                   fmt::format("{}x{}{}", rows, vocabulary, std > 10 ? "_large" : "") +
+                       (plain ? "" : fmt::format("_smoothing_{}_z_{}", 100 * smoothing, 100 * log_sum_weight)),
+                   {random.normal({rows, vocabulary}, std), random.integers({rows}, 0, vocabulary),
+                    random.flags({rows}), random.normal({rows, vocabulary})},
                    [=](const Tensors& in) {
-                     const Tensor nll = wide_beside(in[0], {rows});
-                     ops::cross_entropy(nll, {}, in[0], in[1], in[2], {}, {});
-                     return Tensors{nll};
-                   },
-                   [=](const Tensors& in) { return Tensors{losses(in)}; },
-                   vocabulary,
-                   1,
-                   {0}});
-  cases.push_back({"cross_entropy",
-                   size + "_gradient",
-                   inputs,
-                   [=](const Tensors& in) {
-                     const Tensor nll = wide_beside(in[0], {rows});
-                     const Tensor again = wide_beside(in[0], {rows});
-                     const Tensor factor = f64_beside(in[0], {0.7});
-                     ops::cross_entropy(nll, in[3], in[0], in[1], in[2], factor, {});
-                     ops::cross_entropy(again, in[0], in[0], in[1], in[2], factor, {});
-                     return Tensors{nll, again, in[3], in[0]};
+                     const Tensor nll = wide_beside(in[0], {rows}), log_sum = wide_beside(in[0], {rows});
+                     const Tensor uniform = wide_beside(in[0], {rows}), factor = f64_beside(in[0], {0.7});
+                     ops::CrossEntropyTerms terms{.smoothing = smoothing, .log_sum_weight = log_sum_weight};
+                     if (!plain) terms.log_sum = log_sum, terms.uniform = uniform;
+                     ops::cross_entropy(nll, in[3], in[0], in[1], in[2], factor, terms);
+                     if (!plain) return Tensors{nll, in[3], log_sum, uniform};
+                     ops::cross_entropy(log_sum, {}, in[0], in[1], in[2], {}, {});
+                     ops::cross_entropy(uniform, in[0], in[0], in[1], in[2], factor, {});
+                     return Tensors{nll, in[3], log_sum, uniform, in[0]};
                    },
                    [=](const Tensors& in) {
-                     const Tensor out = like(in[0]);
+                     const Tensor nll = Tensor::zeros({rows}, DType::f64), log_sum = Tensor::zeros({rows}, DType::f64);
+                     const Tensor uniform = Tensor::zeros({rows}, DType::f64),
+                                  gradient = Tensor::zeros(in[0].shape(), DType::f64);
                      for (int64_t m = 0; m < rows; ++m) {
                        if (in[2].data<uint8_t>()[m] == 0) continue;
-                       const double sum = log_sum(in[0], m);
+                       const double* x = values(in[0]) + m * vocabulary;
+                       const double top = *std::max_element(x, x + vocabulary);
+                       double sum = 0;
+                       for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(x[v] - top);
+                       const double z = top + std::log(sum), even = 1 / static_cast<double>(vocabulary);
+                       const int64_t target = target_at(in[1], m);
+                       values(nll)[m] = z - x[target];
+                       values(log_sum)[m] = z;
                        for (int64_t v = 0; v < vocabulary; ++v) {
-                         const int64_t i = m * vocabulary + v;
-                         values(out)[i] = 0.7 * (std::exp(values(in[0])[i] - sum) - (v == target_at(in[1], m) ? 1 : 0));
+                         const double p = std::exp(x[v] - z);
+                         values(uniform)[m] += even * (z - x[v]);
+                         const double share = (v == target ? 1 - smoothing : 0) + smoothing * even;
+                         values(gradient)[m * vocabulary + v] = 0.7 * (p - share + 2 * log_sum_weight * z * p);
                        }
                      }
-                     const Tensor nll = losses(in);
-                     return Tensors{nll, nll, out, out};
+                     if (plain) return Tensors{nll, gradient, nll, nll, gradient};
+                     return Tensors{nll, gradient, log_sum, uniform};
                    },
                    // exp() turns the absolute error of a logit near 100 into a relative one.
                    std > 10 ? vocabulary + 100 * 100 : vocabulary,
-                   1,
+                   plain ? 1.0 : 8.0,
                    {0}});
-}
-
-// Label smoothing and z-loss, from the probabilities.
-void add_cross_entropy_terms(std::vector<OpCase>& cases, RandomTensors& random, int64_t rows, int64_t vocabulary,
-                             double smoothing, double log_sum_weight) {
-  cases.push_back(
-      {"cross_entropy",
-       fmt::format("{}x{}_smoothing_{}_z_{}", rows, vocabulary, 100 * smoothing, 100 * log_sum_weight),
-       {random.normal({rows, vocabulary}, 2), random.integers({rows}, 0, vocabulary), random.flags({rows}),
-        random.normal({rows, vocabulary})},
-       [=](const Tensors& in) {
-         const Tensor nll = wide_beside(in[0], {rows}), log_sum = wide_beside(in[0], {rows});
-         const Tensor uniform = wide_beside(in[0], {rows});
-         ops::cross_entropy(
-             nll, in[3], in[0], in[1], in[2], f64_beside(in[0], {0.7}),
-             {.smoothing = smoothing, .log_sum_weight = log_sum_weight, .log_sum = log_sum, .uniform = uniform});
-         return Tensors{nll, log_sum, uniform, in[3]};
-       },
-       [=](const Tensors& in) {
-         const Tensor nll = Tensor::zeros({rows}, DType::f64), log_sum = Tensor::zeros({rows}, DType::f64);
-         const Tensor uniform = Tensor::zeros({rows}, DType::f64), gradient = Tensor::zeros(in[0].shape(), DType::f64);
-         for (int64_t m = 0; m < rows; ++m) {
-           if (in[2].data<uint8_t>()[m] == 0) continue;
-           const double* x = values(in[0]) + m * vocabulary;
-           double sum = 0;
-           for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(x[v]);
-           const double z = std::log(sum), even = 1 / static_cast<double>(vocabulary);
-           const int64_t target = target_at(in[1], m);
-           values(nll)[m] = -std::log(std::exp(x[target]) / sum);
-           values(log_sum)[m] = z;
-           for (int64_t v = 0; v < vocabulary; ++v) {
-             const double p = std::exp(x[v]) / sum;
-             values(uniform)[m] -= even * std::log(p);
-             const double share = (v == target ? 1 - smoothing : 0) + smoothing * even;
-             values(gradient)[m * vocabulary + v] = 0.7 * (p - share + 2 * log_sum_weight * z * p);
-           }
-         }
-         return Tensors{nll, log_sum, uniform, gradient};
-       },
-       vocabulary,
-       8,
-       {0}});
 }
 
 }  // namespace
@@ -136,10 +82,10 @@ void add_cross_entropy_cases(std::vector<OpCase>& cases) {
   add_cross_entropy(cases, random, 3, 2056, 5);
   add_cross_entropy(cases, random, 2, 8201, 5);
   for (const auto& [smoothing, weight] : {std::pair{0.1, 0.0}, {0.0, 0.01}, {0.3, 0.02}}) {
-    add_cross_entropy_terms(cases, random, 5, 13, smoothing, weight);
+    add_cross_entropy(cases, random, 5, 13, 2, smoothing, weight);
   }
-  add_cross_entropy_terms(cases, random, 3, 2056, 0.1, 0.01);  // a row of a block of a GPU
-  add_cross_entropy_terms(cases, random, 2, 9008, 0.1, 0.01);  // in shared memory
+  add_cross_entropy(cases, random, 3, 2056, 2, 0.1, 0.01);  // a row of a block of a GPU
+  add_cross_entropy(cases, random, 2, 9008, 2, 0.1, 0.01);  // in shared memory
 }
 
 }  // namespace quire::test

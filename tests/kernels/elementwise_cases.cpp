@@ -12,10 +12,6 @@ namespace {
 // Sizes around one tile of the CPU kernels (16384 elements), and the smallest.
 const std::vector<Shape> kShapes{{1}, {7, 3}, {2, 3, 5}, {16384}, {3, 16411}, {0}};
 
-std::string size_name(const Shape& shape) {
-  return std::to_string(shape.numel());
-}
-
 // out[i] = f(a[i], b[i])
 OpCase::Run for_each_pair(double (*f)(double, double)) {
   return [f](const std::vector<Tensor>& in) {
@@ -112,7 +108,7 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
                    0});
   for (const Shape& shape : kShapes) {
     cases.push_back({"convert",
-                     size_name(shape),
+                     name_of(shape),
                      {random.normal(shape)},
                      [](const std::vector<Tensor>& in) {
                        // To f32 and back, whatever the input is: its values are on the f32 grid.
@@ -127,7 +123,7 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
                      },
                      0});
     cases.push_back({"convert",
-                     size_name(shape) + "_bf16",
+                     name_of(shape) + "_bf16",
                      {random.normal(shape)},
                      [](const std::vector<Tensor>& in) {
                        const Tensor stored = Tensor::zeros(in[0].shape(), DType::bf16, in[0].device());
@@ -152,7 +148,7 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
 
 void add_sums(std::vector<OpCase>& cases, RandomTensors& random) {
   for (const Shape& shape : kShapes) {
-    const std::string size = size_name(shape);
+    const std::string size = name_of(shape);
     cases.push_back({"add",
                      size,
                      {random.normal(shape), random.normal(shape)},
@@ -175,17 +171,6 @@ void add_sums(std::vector<OpCase>& cases, RandomTensors& random) {
                        return std::vector<Tensor>{out};
                      },
                      for_each_pair([](double a, double b) { return a * b; })});
-    cases.push_back({"scale",
-                     size,
-                     {random.normal(shape)},
-                     [](const std::vector<Tensor>& in) {
-                       ops::scale(in[0], in[0], -0.3);
-                       return std::vector<Tensor>{in[0]};
-                     },
-                     [](const std::vector<Tensor>& in) {
-                       for (int64_t i = 0; i < in[0].numel(); ++i) values(in[0])[i] *= -0.3;
-                       return std::vector<Tensor>{in[0]};
-                     }});
     cases.push_back({"scale_by",
                      size,
                      {random.normal(shape)},
@@ -199,25 +184,6 @@ void add_sums(std::vector<OpCase>& cases, RandomTensors& random) {
                        return std::vector<Tensor>{in[0]};
                      }});
   }
-  for (const auto& [rows, width] : {std::pair{1, 1}, {5, 7}, {9, 16}, {257, 129}}) {
-    cases.push_back({"add_bias",
-                     std::to_string(rows) + "x" + std::to_string(width),
-                     {random.normal({rows, width}), random.normal({width})},
-                     [](const std::vector<Tensor>& in) {
-                       const Tensor out = like(in[0]);
-                       ops::add_bias(out, in[0], in[1]);
-                       return std::vector<Tensor>{out};
-                     },
-                     [n = width](const std::vector<Tensor>& in) {
-                       const Tensor out = like(in[0]);
-                       for (int64_t i = 0; i < out.numel(); ++i)
-                         values(out)[i] = values(in[0])[i] + values(in[1])[i % n];
-                       return std::vector<Tensor>{out};
-                     },
-                     1,
-                     1,
-                     {1}});
-  }
 }
 
 void add_adamw(std::vector<OpCase>& cases, RandomTensors& random) {
@@ -228,43 +194,32 @@ void add_adamw(std::vector<OpCase>& cases, RandomTensors& random) {
     for (int64_t i = 0; i < count; ++i) values(second)[i] *= values(second)[i];
     const std::vector<Tensor> inputs{random.normal({count}), random.normal({count}),
                                      converted(converted(second, DType::f32), DType::f64), random.normal({count})};
-    const auto run = [options](double apply) {
-      return [options, apply](const std::vector<Tensor>& in) {
-        ops::adamw(in[0], in[1], in[2], in[3], f64_beside(in[0], {kScale, apply}), options);
-        return std::vector<Tensor>{in[0], in[1], in[2]};
-      };
-    };
-    cases.push_back({"adamw",
-                     std::to_string(count) + "_not_applied",
-                     inputs,
-                     run(0),
-                     [](const std::vector<Tensor>& in) {
-                       return std::vector<Tensor>{in[0], in[1], in[2]};
-                     },
-                     0,
-                     1,
-                     {0, 1, 2, 3}});
-    cases.push_back({"adamw",
-                     std::to_string(count),
-                     inputs,
-                     run(1),
-                     [o = options](const std::vector<Tensor>& in) {
-                       for (int64_t i = 0; i < in[0].numel(); ++i) {
-                         double& w = values(in[0])[i];
-                         double& m = values(in[1])[i];
-                         double& v = values(in[2])[i];
-                         const double g = kScale * values(in[3])[i];
-                         m = o.beta1 * m + (1 - o.beta1) * g;
-                         v = o.beta2 * v + (1 - o.beta2) * g * g;
-                         const double m_hat = m / (1 - std::pow(o.beta1, o.step));
-                         const double v_hat = v / (1 - std::pow(o.beta2, o.step));
-                         w -= o.learning_rate * m_hat / (std::sqrt(v_hat) + o.eps) + o.decay * w;
-                       }
-                       return std::vector<Tensor>{in[0], in[1], in[2]};
-                     },
-                     1,
-                     1,
-                     {0, 1, 2, 3}});
+    for (const double apply : {1.0, 0.0}) {
+      cases.push_back({"adamw",
+                       std::to_string(count) + (apply == 0 ? "_not_applied" : ""),
+                       inputs,
+                       [options, apply](const std::vector<Tensor>& in) {
+                         ops::adamw(in[0], in[1], in[2], in[3], f64_beside(in[0], {kScale, apply}), options);
+                         return std::vector<Tensor>{in[0], in[1], in[2]};
+                       },
+                       [o = options, apply](const std::vector<Tensor>& in) {
+                         for (int64_t i = 0; apply != 0 && i < in[0].numel(); ++i) {
+                           double& w = values(in[0])[i];
+                           double& m = values(in[1])[i];
+                           double& v = values(in[2])[i];
+                           const double g = kScale * values(in[3])[i];
+                           m = o.beta1 * m + (1 - o.beta1) * g;
+                           v = o.beta2 * v + (1 - o.beta2) * g * g;
+                           const double m_hat = m / (1 - std::pow(o.beta1, o.step));
+                           const double v_hat = v / (1 - std::pow(o.beta2, o.step));
+                           w -= o.learning_rate * m_hat / (std::sqrt(v_hat) + o.eps) + o.decay * w;
+                         }
+                         return std::vector<Tensor>{in[0], in[1], in[2]};
+                       },
+                       apply == 0 ? 0 : 1,
+                       1,
+                       {0, 1, 2, 3}});
+    }
   }
 }
 

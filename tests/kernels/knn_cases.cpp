@@ -1,7 +1,9 @@
 // External memories: search and attention to what it found.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "kernels/knn.h"
 #include "tests/kernels/op_cases.h"
@@ -18,7 +20,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 enum class Keys { random, equal, duplicated, clustered, rising, falling, with_nan };
 
 struct KnnForm {
-  std::string name;
+  std::string name = {};
   int64_t rows = 2, queries = 5, heads = 2, kv_heads = 2, size = 5, value_size = 3, slots = 11, top_k = 3;
   std::vector<int32_t> head{4, 9}, length{11, 6};
   // f64 stands for the type of the queries.
@@ -26,6 +28,13 @@ struct KnnForm {
   Keys keys = Keys::random;
   bool in_host_memory = false;  // as the kernels are told
 };
+
+KnnForm of_sizes(const std::string& name, const std::array<int64_t, 8>& sizes, KnnForm form = {}) {
+  form.name = name;
+  std::tie(form.rows, form.queries, form.heads, form.kv_heads, form.size, form.value_size, form.slots, form.top_k) =
+      std::tuple_cat(sizes);
+  return form;
+}
 
 Tensor integers_of(const std::vector<int32_t>& values) {
   return Tensor::from(values, {static_cast<int64_t>(values.size())});
@@ -325,80 +334,23 @@ void add_attention(std::vector<OpCase>& cases, RandomTensors& random, const KnnF
 
 void add_knn_cases(std::vector<OpCase>& cases) {
   RandomTensors random(40);
+  // rows, queries, heads, key heads, sizes of keys and of values, slots, top_k
   const std::vector<KnnForm> forms{
-      {.name = "one",
-       .rows = 1,
-       .queries = 1,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 1,
-       .value_size = 1,
-       .slots = 1,
-       .top_k = 1,
-       .head = {0},
-       .length = {1}},
-      {.name = "empty", .length = {0, 0}},
-      {.name = "wraps", .rows = 4, .top_k = 1, .head = {0, 3, 10, 5}, .length = {11, 11, 4, 7}},
-      {.name = "all", .top_k = 11, .length = {11, 11}},
-      {.name = "more_than_there", .top_k = 17, .length = {11, 0}},
-      {.name = "grouped", .heads = 6, .kv_heads = 2, .size = 7, .value_size = 20, .top_k = 4},
-      {.name = "one_key_head",
-       .heads = 3,
-       .kv_heads = 1,
-       .size = 33,
-       .value_size = 17,
-       .slots = 70,
-       .top_k = 8,
-       .head = {69, 3},
-       .length = {64, 70}},
-      {.name = "f32", .queries = 3, .size = 20, .value_size = 36, .stored = DType::f32},
-      {.name = "bf16", .queries = 3, .size = 20, .value_size = 36, .stored = DType::bf16},
-      {.name = "i8", .queries = 3, .size = 20, .value_size = 36, .stored = DType::i8},
-      {.name = "f8", .queries = 3, .size = 20, .value_size = 36, .stored = DType::f8},
-      {.name = "wide",
-       .rows = 1,
-       .queries = 3,
-       .size = 133,
-       .value_size = 70,
-       .slots = 37,
-       .top_k = 5,
-       .head = {20},
-       .length = {37}},
-      {.name = "blocks",
-       .rows = 1,
-       .queries = 37,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 64,
-       .value_size = 64,
-       .slots = 700,
-       .top_k = 32,
-       .head = {650},
-       .length = {699}},
-      {.name = "blocks_i8",
-       .rows = 1,
-       .queries = 19,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 48,
-       .value_size = 16,
-       .slots = 300,
-       .top_k = 7,
-       .head = {100},
-       .length = {290},
-       .stored = DType::i8},
-      {.name = "odd_f8",
-       .rows = 1,
-       .queries = 19,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 51,
-       .value_size = 18,
-       .slots = 300,
-       .top_k = 7,
-       .head = {100},
-       .length = {290},
-       .stored = DType::f8},
+      of_sizes("one", {1, 1, 1, 1, 1, 1, 1, 1}, {.head = {0}, .length = {1}}),
+      of_sizes("empty", {2, 5, 2, 2, 5, 3, 11, 3}, {.length = {0, 0}}),
+      of_sizes("wraps", {4, 5, 2, 2, 5, 3, 11, 1}, {.head = {0, 3, 10, 5}, .length = {11, 11, 4, 7}}),
+      of_sizes("all", {2, 5, 2, 2, 5, 3, 11, 11}, {.length = {11, 11}}),
+      of_sizes("more_than_there", {2, 5, 2, 2, 5, 3, 11, 17}, {.length = {11, 0}}),
+      of_sizes("grouped", {2, 5, 6, 2, 7, 20, 11, 4}),
+      of_sizes("one_key_head", {2, 5, 3, 1, 33, 17, 70, 8}, {.head = {69, 3}, .length = {64, 70}}),
+      of_sizes("f32", {2, 3, 2, 2, 20, 36, 11, 3}, {.stored = DType::f32}),
+      of_sizes("bf16", {2, 3, 2, 2, 20, 36, 11, 3}, {.stored = DType::bf16}),
+      of_sizes("i8", {2, 3, 2, 2, 20, 36, 11, 3}, {.stored = DType::i8}),
+      of_sizes("f8", {2, 3, 2, 2, 20, 36, 11, 3}, {.stored = DType::f8}),
+      of_sizes("wide", {1, 3, 2, 2, 133, 70, 37, 5}, {.head = {20}, .length = {37}}),
+      of_sizes("blocks", {1, 37, 1, 1, 64, 64, 700, 32}, {.head = {650}, .length = {699}}),
+      of_sizes("blocks_i8", {1, 19, 2, 1, 48, 16, 300, 7}, {.head = {100}, .length = {290}, .stored = DType::i8}),
+      of_sizes("odd_f8", {1, 19, 2, 1, 51, 18, 300, 7}, {.head = {100}, .length = {290}, .stored = DType::f8}),
   };
   for (const KnnForm& form : forms) {
     add_search(cases, random, form, ops::KnnSearch::exact);
@@ -412,31 +364,13 @@ void add_knn_cases(std::vector<OpCase>& cases) {
                                    {"rising", Keys::rising},
                                    {"falling", Keys::falling},
                                    {"nan", Keys::with_nan}}) {
-    const KnnForm form{.name = name,
-                       .rows = 1,
-                       .queries = 3,
-                       .heads = 1,
-                       .kv_heads = 1,
-                       .slots = 240,
-                       .top_k = 6,
-                       .head = {17},
-                       .length = {237},
-                       .keys = keys};
+    const KnnForm form = of_sizes(name, {1, 3, 1, 1, 5, 3, 240, 6}, {.head = {17}, .length = {237}, .keys = keys});
     add_search(cases, random, form, ops::KnnSearch::exact);
     add_search(cases, random, form, ops::KnnSearch::bucketed);
   }
   // Long enough to be searched in parts; more entries selected than fit into a GPU's shared memory.
   for (const auto& [name, top_k] : {std::pair{"parts", 6}, {"parts_large_top_k", 130}}) {
-    const KnnForm form{.name = name,
-                       .rows = 2,
-                       .queries = 3,
-                       .heads = 2,
-                       .kv_heads = 1,
-                       .size = 4,
-                       .slots = 2500,
-                       .top_k = top_k,
-                       .head = {17, 90},
-                       .length = {2400, 100}};
+    const KnnForm form = of_sizes(name, {2, 3, 2, 1, 4, 3, 2500, top_k}, {.head = {17, 90}, .length = {2400, 100}});
     add_search(cases, random, form, ops::KnnSearch::exact);
     add_search(cases, random, form, ops::KnnSearch::bucketed);
   }
@@ -477,34 +411,16 @@ void add_knn_cases(std::vector<OpCase>& cases) {
                                    {"cores_falling", Keys::falling},
                                    {"cores_nan", Keys::with_nan}}) {
     for (const int64_t top_k : {6, 33}) {
-      const KnnForm form{.name = std::string(name) + "_" + std::to_string(top_k),
-                         .rows = 1,
-                         .queries = 3,
-                         .heads = 1,
-                         .kv_heads = 1,
-                         .size = 8,
-                         .slots = 240,
-                         .top_k = top_k,
-                         .head = {17},
-                         .length = {237},
-                         .keys = keys,
-                         .in_host_memory = top_k == 33};
+      const KnnForm form = of_sizes(std::string(name) + "_" + std::to_string(top_k), {1, 3, 1, 1, 8, 3, 240, top_k},
+                                    {.head = {17}, .length = {237}, .keys = keys, .in_host_memory = top_k == 33});
       add_search(cases, random, form, ops::KnnSearch::exact);
       add_search(cases, random, form, ops::KnnSearch::bucketed);
     }
   }
   for (const bool in_host_memory : {false, true}) {
-    const KnnForm form{.name = in_host_memory ? "cores_pieces_and_parts" : "cores_parts",
-                       .rows = 1,
-                       .queries = 3,
-                       .heads = 2,
-                       .kv_heads = 1,
-                       .size = 8,
-                       .slots = 2500,
-                       .top_k = 130,
-                       .head = {17},
-                       .length = {2400},
-                       .in_host_memory = in_host_memory};
+    const KnnForm form =
+        of_sizes(in_host_memory ? "cores_pieces_and_parts" : "cores_parts", {1, 3, 2, 1, 8, 3, 2500, 130},
+                 {.head = {17}, .length = {2400}, .in_host_memory = in_host_memory});
     add_search(cases, random, form, ops::KnnSearch::exact);
     KnnForm few = form;
     few.top_k = 11;

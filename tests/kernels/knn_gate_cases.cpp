@@ -1,4 +1,4 @@
-// External memories: the gate between retrieved values and local attention, and vectors stored in 8 bits.
+// External memories: shares of retrieved entries, entries that are left out, and vectors stored in 8 bits.
 #include <cmath>
 #include <limits>
 
@@ -15,70 +15,6 @@ namespace {
 using Tensors = std::vector<Tensor>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-void add_gate(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Shape& shape,
-              bool all_open, bool with_content) {
-  const Tensor open = all_open ? Tensor() : random.flags({shape[0]});
-  if (!all_open) open.data<uint8_t>()[0] = 0;
-  const Tensor bias = random.normal({shape[2]});
-  const Shape lines{shape[0] * shape[1], shape[2]};
-  const Tensor content = with_content ? random.normal(lines) : Tensor();
-  const auto gate = [shape](const Tensors& in, int64_t line) {
-    const bool closed = in[3].defined() && in[3].data<uint8_t>()[line / (shape[1] * shape[2])] == 0;
-    const double x = values(in[2])[line % shape[2]] + (in[4].defined() ? values(in[4])[line] : 0);
-    return closed ? 0 : 1 / (1 + std::exp(-x));
-  };
-  cases.push_back({"gate_heads",
-                   name,
-                   {random.normal(shape), random.normal(shape), bias, open, content},
-                   [](const Tensors& in) {
-                     const Tensor out = like(in[0]);
-                     ops::gate_heads(out, in[0], in[1], in[2], in[4], in[3]);
-                     return Tensors{out};
-                   },
-                   [=](const Tensors& in) {
-                     const Tensor out = like(in[0]);
-                     for (int64_t i = 0; i < out.numel(); ++i) {
-                       const double g = gate(in, i / shape[3]);
-                       values(out)[i] = g * values(in[0])[i] + (1 - g) * values(in[1])[i];
-                     }
-                     return Tensors{out};
-                   },
-                   2,
-                   1,
-                   {2}});
-  cases.push_back({"gate_heads_backward",
-                   name,
-                   {random.normal(shape), random.normal(shape), bias, open, content, random.normal(shape),
-                    random.normal({shape[2]})},
-                   [](const Tensors& in) {
-                     const Tensor da = like(in[0]);
-                     const Tensor db = like(in[0]);
-                     const Tensor dcontent = in[4].defined() ? like(in[4]) : Tensor();
-                     ops::gate_heads_backward(da, db, in[6], dcontent, in[5], in[0], in[1], in[2], in[4], in[3]);
-                     if (!dcontent.defined()) return Tensors{da, db, in[6]};
-                     return Tensors{da, db, in[6], dcontent};
-                   },
-                   [=](const Tensors& in) {
-                     const Tensor dcontent = Tensor::zeros(lines, DType::f64);
-                     const Tensor da = like(in[0]);
-                     const Tensor db = like(in[0]);
-                     for (int64_t i = 0; i < da.numel(); ++i) {
-                       const double g = gate(in, i / shape[3]);
-                       const double gradient = values(in[5])[i];
-                       values(da)[i] = g * gradient;
-                       values(db)[i] = (1 - g) * gradient;
-                       const double slope = g * (1 - g) * gradient * (values(in[0])[i] - values(in[1])[i]);
-                       values(in[6])[i / shape[3] % shape[2]] += slope;
-                       values(dcontent)[i / shape[3]] += slope;
-                     }
-                     if (!in[4].defined()) return Tensors{da, db, in[6]};
-                     return Tensors{da, db, in[6], dcontent};
-                   },
-                   shape[0] * shape[1] * shape[3],
-                   2,
-                   {2, 6}});
-}
 
 void add_share(std::vector<OpCase>& cases, RandomTensors& random) {
   const Tensor part = random.normal({2, 3, 67});
@@ -224,12 +160,6 @@ void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, DType store
 
 void add_knn_gate_cases(std::vector<OpCase>& cases) {
   RandomTensors random(41);
-  add_gate(cases, random, "1x1x1x1", {1, 1, 1, 1}, true, false);
-  add_gate(cases, random, "all_open", {2, 3, 5, 7}, true, false);
-  add_gate(cases, random, "some_open", {4, 67, 3, 33}, false, false);
-  add_gate(cases, random, "content", {2, 3, 5, 7}, true, true);
-  add_gate(cases, random, "content_some_open", {4, 67, 3, 33}, false, true);
-  add_gate(cases, random, "whole_vectors", {4, 19, 3, 40}, false, true);
   add_share(cases, random);
   add_drop(cases, random, {1, 1, 1, 1});
   add_drop(cases, random, {3, 7, 2, 5});

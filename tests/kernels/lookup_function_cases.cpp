@@ -1,11 +1,8 @@
-// Embeddings, the projection to the vocabulary with its cross-entropy, and positions, against compositions.
-#include <cmath>
-
+// Embeddings, columns of tables, and the projection to the vocabulary with its cross-entropy, against compositions.
 #include "autograd/functions/attention.h"
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/embedding.h"
-#include "autograd/functions/rotary.h"
 #include "autograd/functions/rows.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/random_tensor.h"
@@ -50,12 +47,27 @@ Variable composed_cross_entropy(Tape& t, const Variable& hidden, const Variable&
 
 void add_lookup_function_cases(std::vector<OpCase>& cases) {
   RandomTensors r(3);
-  const Tensor ids = r.integers({2, 5}, 0, 4);
-  push(
-      cases,
-      function_case("embedding", "function", {r.normal({7, 3}), ids},
-                    [](Tape& t, const Inputs& x) { return embedding(t, x[0], x[1].value(), 1.3); }),
-      [](Tape& t, const Inputs& x) { return scale(t, gather_rows(t, x[0], x[1].value()), 1.3); }, 10);
+  struct EmbeddingForm {
+    Shape table, ids;
+    int64_t min_id = 0;  // ids below zero have no row
+  };
+  for (const EmbeddingForm& form : {EmbeddingForm{{1, 1}, {1, 1}},
+                                    {{7, 3}, {2, 5}},
+                                    {{5, 3}, {1, 0}},
+                                    {{17, 129}, {7, 43}},
+                                    {{3, 259}, {2, 35}},
+                                    {{2, 24}, {13, 31}},     // long runs of one token
+                                    {{1, 3}, {2, 35}, -40},  // nearly all have none, in long runs
+                                    {{7, 129}, {7, 43}, -3},
+                                    {{5, 8}, {1, 1}, -1}}) {
+    push(
+        cases,
+        function_case("embedding", name_of(form.table) + "_" + name_of(form.ids) + (form.min_id < 0 ? "_absent" : ""),
+                      {r.normal(form.table), r.integers(form.ids, form.min_id, form.table[0])},
+                      [](Tape& t, const Inputs& x) { return embedding(t, x[0], x[1].value(), 1.3); }),
+        [](Tape& t, const Inputs& x) { return scale(t, gather_rows(t, x[0], x[1].value()), 1.3); },
+        std::max<int64_t>(1, form.ids.numel()));
+  }
   // Two tables as one: an id has a row of one of them.
   const Tensor mixed = RandomTensors(31).integers({3, 7}, -3, 4);
   const Tensor others = clone(mixed);
@@ -71,15 +83,18 @@ void add_lookup_function_cases(std::vector<OpCase>& cases) {
                    scale(t, gather_rows(t, x[1], x[3].value()), 0.7));
       },
       21);
-  push(
-      cases,
-      function_case("gather_columns", "function", {r.normal({3, 5}), r.integers({11}, 0, 4)},
-                    [](Tape& t, const Inputs& x) { return gather_columns(t, x[0], x[1].value()); }),
-      [](Tape& t, const Inputs& x) {
-        return permute(t, gather_rows(t, permute(t, x[0], {1, 0}), x[1].value()), {1, 0});
-      },
-      11)
-      .wide = {0};
+  for (const auto& [heads, buckets, count] : {std::tuple{1, 1, 1}, {3, 8, 29}, {2, 5, 0}}) {
+    push(
+        cases,
+        function_case("gather_columns", std::to_string(count),
+                      {r.normal({heads, buckets}), r.integers({count}, 0, buckets)},
+                      [](Tape& t, const Inputs& x) { return gather_columns(t, x[0], x[1].value()); }),
+        [](Tape& t, const Inputs& x) {
+          return permute(t, gather_rows(t, permute(t, x[0], {1, 0}), x[1].value()), {1, 0});
+        },
+        count + 1)
+        .wide = {0};
+  }
   const Tensor targets = r.integers({6}, 0, 7);
   const Tensor mask = r.flags({6});
   for (const int64_t budget : {1000, 15, 1}) {  // all positions at once, two at a time, one at a time
@@ -146,61 +161,6 @@ void add_lookup_function_cases(std::vector<OpCase>& cases) {
       42);
   two_parts.wide = {2, 4};
   two_parts.amplification = 8;
-
-  // Features i and i + 2 of each head turn by the angle of the position, the others stay.
-  const auto settings_for = [](const Tensor& table, const Tensor& head) {
-    ops::RotaryInputs settings;
-    settings.table = table;
-    settings.origin = 5;
-    settings.head = head;
-    return settings;
-  };
-  const Tensor table = Tensor::zeros({10, 2, 2}, DType::f64);
-  for (int64_t i = 0; i < 40; ++i) {
-    const int64_t position = i / 4 - 5;
-    const double angle = static_cast<double>(position) * std::pow(9.0, -static_cast<double>(i % 2) / 2);
-    values(table)[i] = i / 2 % 2 == 0 ? std::cos(angle) : std::sin(angle);
-  }
-  // Rows of the table for each position of x [R, N, ..]: [R, N, 2, 2].
-  const auto angles = [](Tape& t, const Inputs& x, const Tensor& head) {
-    std::vector<int32_t> rows;
-    for (int64_t i = 0; i < x[0].dim(0) * x[0].dim(1); ++i) {
-      const int64_t n = i % x[0].dim(1), slots = x[0].dim(1);
-      const int64_t written = head.defined() ? head.data<int32_t>()[i / slots] : 0;
-      // Slot `written` - 1 holds position -1, the one before it -2.
-      const int64_t position = head.defined() ? -1 - (written - 1 - n + 2 * slots) % slots : n;
-      rows.push_back(static_cast<int32_t>(position + 5));
-    }
-    return reshape(t, gather_rows(t, reshape(t, x[1], {10, 4}), Tensor::from(rows, {x[0].dim(0), x[0].dim(1)})),
-                   {x[0].dim(0), x[0].dim(1), 2, 2});
-  };
-  const auto rotated = [angles](Tape& t, const Inputs& x, const Tensor& head) {
-    const Variable of_position = angles(t, x, head);
-    const auto part = [&](int which) { return slice(t, of_position, 2, which, which + 1); };
-    const auto features = [&](int64_t begin, int64_t end) { return slice(t, x[0], 3, begin, end); };
-    const Variable cosine = part(0), sine = part(1), a = features(0, 2), b = features(2, 4);
-    return concatenate(t,
-                       std::vector{subtract(t, multiply(t, a, cosine), multiply(t, b, sine)),
-                                   add(t, multiply(t, a, sine), multiply(t, b, cosine)), features(4, x[0].dim(3))},
-                       3);
-  };
-  push(
-      cases,
-      function_case(
-          "rotary", "function", {r.normal({2, 5, 3, 4}), table},
-          [settings_for](Tape& t, const Inputs& x) { return rotary(t, x[0], settings_for(x[1].value(), {})); }),
-      [rotated](Tape& t, const Inputs& x) { return rotated(t, x, {}); }, 4)
-      .constants = {1};
-  OpCase& ring = push(
-      cases,
-      function_case("rotary", "ring_function",
-                    {r.normal({2, 5, 1, 7}), table, Tensor::from(std::vector<int32_t>{3, 0}, {2})},
-                    [settings_for](Tape& t, const Inputs& x) {
-                      return rotary(t, x[0], settings_for(x[1].value(), x[2].value()));
-                    }),
-      [rotated](Tape& t, const Inputs& x) { return rotated(t, x, x[2].value()); }, 4);
-  ring.constants = {1};
-  for (OpCase* made : {&cases[cases.size() - 1], &cases[cases.size() - 2]}) made->wide = {1};
 }
 
 }  // namespace quire::test

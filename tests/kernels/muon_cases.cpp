@@ -12,40 +12,28 @@ void add_muon_cases(std::vector<OpCase>& cases) {
   RandomTensors random(9);
   for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{33001}}) {
     for (const bool nesterov : {true, false}) {
-      const auto run = [=](double apply) {
-        return [=](const Tensors& in) {
-          ops::muon_direction(in[0], in[1], in[2], f64_beside(in[0], {0.5, apply}), 0.9, nesterov);
-          return Tensors{in[0], in[1]};
-        };
-      };
-      const std::string name = std::to_string(count) + (nesterov ? "_nesterov" : "");
       const Tensors inputs{random.normal({count}), random.normal({count}), random.normal({count})};
-      cases.push_back({"muon_direction",
-                       name,
-                       inputs,
-                       run(1),
-                       [=](const Tensors& in) {
-                         for (int64_t i = 0; i < count; ++i) {
-                           const double g = 0.5 * values(in[2])[i];
-                           values(in[1])[i] = 0.9 * values(in[1])[i] + g;
-                           values(in[0])[i] = nesterov ? g + 0.9 * values(in[1])[i] : values(in[1])[i];
-                         }
-                         return Tensors{in[0], in[1]};
-                       },
-                       2,
-                       1,
-                       {0, 1, 2}});
-      cases.push_back({"muon_direction",
-                       name + "_not_applied",
-                       inputs,
-                       run(0),
-                       [](const Tensors& in) {
-                         in[0].zero();
-                         return Tensors{in[0], in[1]};
-                       },
-                       0,
-                       1,
-                       {0, 1, 2}});
+      for (const double apply : {1.0, 0.0}) {
+        cases.push_back({"muon_direction",
+                         std::to_string(count) + (nesterov ? "_nesterov" : "") + (apply == 0 ? "_not_applied" : ""),
+                         inputs,
+                         [=](const Tensors& in) {
+                           ops::muon_direction(in[0], in[1], in[2], f64_beside(in[0], {0.5, apply}), 0.9, nesterov);
+                           return Tensors{in[0], in[1]};
+                         },
+                         [=](const Tensors& in) {
+                           in[0].zero();
+                           for (int64_t i = 0; apply != 0 && i < count; ++i) {
+                             const double g = 0.5 * values(in[2])[i];
+                             values(in[1])[i] = 0.9 * values(in[1])[i] + g;
+                             values(in[0])[i] = nesterov ? g + 0.9 * values(in[1])[i] : values(in[1])[i];
+                           }
+                           return Tensors{in[0], in[1]};
+                         },
+                         apply == 0 ? 0 : 2,
+                         1,
+                         {0, 1, 2}});
+      }
     }
     for (const double apply : {1.0, 0.0}) {
       cases.push_back({"muon_update",

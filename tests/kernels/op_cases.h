@@ -71,7 +71,6 @@ void add_vq_function_cases(std::vector<OpCase>& cases);
 void add_elementwise_cases(std::vector<OpCase>& cases);
 void add_activation_cases(std::vector<OpCase>& cases);
 void add_reduction_cases(std::vector<OpCase>& cases);
-void add_norm_cases(std::vector<OpCase>& cases);
 void add_lookup_cases(std::vector<OpCase>& cases);
 void add_cross_entropy_cases(std::vector<OpCase>& cases);
 void add_muon_cases(std::vector<OpCase>& cases);
@@ -106,6 +105,9 @@ using OneOutput = std::function<Variable(Tape& tape, const std::vector<Variable>
 OpCase function_case(std::string op, std::string variant, std::vector<Tensor> inputs, OneOutput function);
 OpCase function_case(std::string op, std::string variant, std::vector<Tensor> inputs, OpCase::Function function);
 OpCase::Function one_output(OneOutput function);
+
+// The sizes, for the name of a variant: 2x3.
+std::string name_of(const Shape& shape);
 
 // For kernels and references alike: zeros on the device and of the type of a tensor, or of what goes with that type.
 Tensor like(const Tensor& tensor);

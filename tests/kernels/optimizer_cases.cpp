@@ -106,61 +106,52 @@ void add_adafactor(std::vector<OpCase>& cases, RandomTensors& random) {
         return factored ? in[3] : Tensor();
       };
       const auto mean = [has = variant.mean](const std::vector<Tensor>& in) { return has ? in.back() : Tensor(); };
-      const auto run = [=, o = variant.options, s = variant.scale](double apply) {
-        return [=](const std::vector<Tensor>& in) {
-          ops::adafactor(in[0], in[1], column(in), mean(in), in[2], f64_beside(in[0], {s, apply}), o);
-          return in;
-        };
-      };
       std::vector<size_t> all(inputs.size());
       std::iota(all.begin(), all.end(), size_t{0});
-      cases.push_back({"adafactor", std::string(variant.name) + "_" + std::to_string(n) + "x" + std::to_string(m),
-                       inputs, run(1),
-                       [=, n = n, m = m, o = variant.options, s = variant.scale](const std::vector<Tensor>& in) {
-                         const Tensor c = column(in);
-                         const Tensor b = mean(in);
-                         update_by_definition(values(in[0]), values(in[1]), c.defined() ? values(c) : nullptr,
-                                              b.defined() ? values(b) : nullptr, values(in[2]), n, m, s, o);
-                         return in;
-                       },
-                       m, 1, all});
-      if (n > 5) continue;
-      cases.push_back({"adafactor",
-                       std::string(variant.name) + "_" + std::to_string(n) + "x" + std::to_string(m) + "_not_applied",
-                       inputs, run(0), [](const std::vector<Tensor>& in) { return in; }, 0, 1, all});
+      for (const double apply : {1.0, 0.0}) {
+        if (apply == 0 && n > 5) continue;
+        cases.push_back({"adafactor",
+                         std::string(variant.name) + "_" + std::to_string(n) + "x" + std::to_string(m) +
+                             (apply == 0 ? "_not_applied" : ""),
+                         inputs,
+                         [=, o = variant.options, s = variant.scale](const std::vector<Tensor>& in) {
+                           ops::adafactor(in[0], in[1], column(in), mean(in), in[2], f64_beside(in[0], {s, apply}), o);
+                           return in;
+                         },
+                         [=, n = n, m = m, o = variant.options, s = variant.scale](const std::vector<Tensor>& in) {
+                           const auto data = [](const Tensor& x) { return x.defined() ? values(x) : nullptr; };
+                           if (apply != 0) {
+                             update_by_definition(values(in[0]), values(in[1]), data(column(in)), data(mean(in)),
+                                                  values(in[2]), n, m, s, o);
+                           }
+                           return in;
+                         },
+                         apply == 0 ? 0 : m, 1, all});
+      }
     }
   }
 }
 
 void add_moving_average(std::vector<OpCase>& cases, RandomTensors& random) {
   for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{33001}}) {
-    cases.push_back({"moving_average",
-                     std::to_string(count),
-                     {random.normal({count}), random.normal({count})},
-                     [](const std::vector<Tensor>& in) {
-                       ops::moving_average(in[0], in[1], f64_beside(in[0], {0.5, 1}), 0.75);
-                       return std::vector<Tensor>{in[0]};
-                     },
-                     [](const std::vector<Tensor>& in) {
-                       for (int64_t i = 0; i < in[0].numel(); ++i) {
-                         values(in[0])[i] = 0.75 * values(in[0])[i] + 0.25 * values(in[1])[i];
-                       }
-                       return std::vector<Tensor>{in[0]};
-                     },
-                     1,
-                     1,
-                     {0, 1}});
-    cases.push_back({"moving_average",
-                     std::to_string(count) + "_not_applied",
-                     {random.normal({count}), random.normal({count})},
-                     [](const std::vector<Tensor>& in) {
-                       ops::moving_average(in[0], in[1], f64_beside(in[0], {0.5, 0}), 0.75);
-                       return std::vector<Tensor>{in[0]};
-                     },
-                     [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0]}; },
-                     0,
-                     1,
-                     {0, 1}});
+    for (const double apply : {1.0, 0.0}) {
+      cases.push_back({"moving_average",
+                       std::to_string(count) + (apply == 0 ? "_not_applied" : ""),
+                       {random.normal({count}), random.normal({count})},
+                       [apply](const std::vector<Tensor>& in) {
+                         ops::moving_average(in[0], in[1], f64_beside(in[0], {0.5, apply}), 0.75);
+                         return std::vector<Tensor>{in[0]};
+                       },
+                       [apply](const std::vector<Tensor>& in) {
+                         for (int64_t i = 0; i < in[0].numel(); ++i) {
+                           values(in[0])[i] += apply * 0.25 * (values(in[1])[i] - values(in[0])[i]);
+                         }
+                         return std::vector<Tensor>{in[0]};
+                       },
+                       apply == 0 ? 0 : 1,
+                       1,
+                       {0, 1}});
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 // Rotary positions.
 #include <cmath>
 
-#include "kernels/rotary.h"
+#include "autograd/functions/rotary.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
 #include "tests/support/rotary_angles.h"
@@ -29,58 +29,63 @@ double angle_of(int64_t position, int64_t pair, int64_t pairs) {
 void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f) {
   const Tensor head = f.ring ? random.integers({f.rows}, 0, f.tokens) : Tensor();
   const Tensor given = f.positions ? random.integers({f.rows, f.tokens}, -f.before, 19) : Tensor();
-  const auto run = [f](const Tensors& in, bool in_place) {
+  const auto settings_of = [f](const Tensors& in) {
     const Tensor table = wide_beside(in[0], {f.before + (f.positions ? 19 : f.tokens), 2, f.pairs});
     ops::rotary_table(table, rotary_frequencies(50, f.pairs, table.device()), f.before, 1);
-    const Tensor out = in_place ? in[0] : like(in[0]);
-    ops::rotary(out, {.x = in[0],
-                      .table = table,
-                      .head = in[1],
-                      .position = in[2],
-                      .origin = f.before,
-                      .inverse = f.inverse,
-                      .interleaved = f.interleaved});
-    return out;
+    return ops::RotaryInputs{.x = in[0],
+                             .table = table,
+                             .head = in[1],
+                             .position = in[2],
+                             .origin = f.before,
+                             .inverse = f.inverse,
+                             .interleaved = f.interleaved};
   };
-  cases.push_back({"rotary",
-                   f.name,
-                   {random.normal({f.rows, f.tokens, f.heads, f.size}), head, given},
-                   [run](const Tensors& in) {
-                     const Tensor out = run(in, false);
-                     return Tensors{out, run(in, true)};
-                   },
-                   [f](const Tensors& in) {
+  const auto reference = [f](const Tensors& in) {
+    const Tensor out = like(in[0]);
+    for (int64_t i = 0; i < out.numel(); ++i) {
+      const int64_t feature = i % f.size;
+      const int64_t token = i / (f.size * f.heads);
+      int64_t position = f.positions ? in[2].data<int32_t>()[token] : token % f.tokens;
+      if (f.ring) {
+        // Back from the slot before the head until the slot is met.
+        int64_t slot = in[1].data<int32_t>()[token / f.tokens];
+        const int64_t own_slot = token % f.tokens;
+        position = 0;
+        do {
+          slot = (slot + f.tokens - 1) % f.tokens;
+          --position;
+        } while (slot != own_slot);
+      }
+      const double* x = values(in[0]) + (i - feature);
+      if (feature >= 2 * f.pairs) {
+        values(out)[i] = x[feature];
+        continue;
+      }
+      const int64_t pair = f.interleaved ? feature / 2 : feature % f.pairs;
+      const int64_t second = f.interleaved ? 2 * pair + 1 : pair + f.pairs;
+      const double angle = angle_of(position, pair, f.pairs) * (f.inverse ? -1 : 1);
+      const double a = x[f.interleaved ? 2 * pair : pair];
+      const double b = x[second];
+      values(out)[i] =
+          feature != second ? a * std::cos(angle) - b * std::sin(angle) : a * std::sin(angle) + b * std::cos(angle);
+    }
+    return Tensors{out, out};
+  };
+  const Tensors inputs{random.normal({f.rows, f.tokens, f.heads, f.size}), head, given};
+  cases.push_back({"rotary", f.name, inputs,
+                   [settings_of](const Tensors& in) {
                      const Tensor out = like(in[0]);
-                     for (int64_t i = 0; i < out.numel(); ++i) {
-                       const int64_t feature = i % f.size;
-                       const int64_t token = i / (f.size * f.heads);
-                       int64_t position = f.positions ? in[2].data<int32_t>()[token] : token % f.tokens;
-                       if (f.ring) {
-                         // Back from the slot before the head until the slot is met.
-                         int64_t slot = in[1].data<int32_t>()[token / f.tokens];
-                         const int64_t own_slot = token % f.tokens;
-                         position = 0;
-                         do {
-                           slot = (slot + f.tokens - 1) % f.tokens;
-                           --position;
-                         } while (slot != own_slot);
-                       }
-                       const double* x = values(in[0]) + (i - feature);
-                       if (feature >= 2 * f.pairs) {
-                         values(out)[i] = x[feature];
-                         continue;
-                       }
-                       const int64_t pair = f.interleaved ? feature / 2 : feature % f.pairs;
-                       const int64_t second = f.interleaved ? 2 * pair + 1 : pair + f.pairs;
-                       const double angle = angle_of(position, pair, f.pairs) * (f.inverse ? -1 : 1);
-                       const double a = x[f.interleaved ? 2 * pair : pair];
-                       const double b = x[second];
-                       values(out)[i] = feature != second ? a * std::cos(angle) - b * std::sin(angle)
-                                                          : a * std::sin(angle) + b * std::cos(angle);
-                     }
-                     return Tensors{out, out};
+                     ops::rotary(out, settings_of(in));
+                     ops::rotary(in[0], settings_of(in));  // in place
+                     return Tensors{out, in[0]};
                    },
-                   2});
+                   reference, 2});
+  if (f.inverse) return;  // the function calls that for its gradient
+  cases.push_back(function_case("rotary", f.name + "_function", inputs, [settings_of](Tape& t, const auto& x) {
+    return rotary(t, x[0], settings_of({x[0].value(), x[1].value(), x[2].value()}));
+  }));
+  cases.back().reference = [reference](const Tensors& in) { return Tensors{reference(in)[0]}; };
+  cases.back().sum_length = 2;
 }
 
 }  // namespace

@@ -23,15 +23,6 @@ OpCase& push(std::vector<OpCase>& cases, OpCase made, OpCase::Run reference) {
   return cases.back();
 }
 
-std::string name_of_shape(const Shape& shape) {
-  std::string name;
-  for (const int64_t size : shape) {
-    if (!name.empty()) name += 'x';
-    name += std::to_string(size);
-  }
-  return name;
-}
-
 // The value that x has at place i of a shape it is broadcast to.
 template <typename T>
 T broadcast_value(const Tensor& x, const Shape& shape, int64_t i) {
@@ -65,7 +56,7 @@ void add_binary(std::vector<OpCase>& cases, const char* name, BinaryFunction fun
   RandomTensors random(1);
   for (const Pair& pair : pairs) {
     OpCase& made = push(cases,
-                        function_case(name, name_of_shape(pair.a) + "_" + name_of_shape(pair.b),
+                        function_case(name, name_of(pair.a) + "_" + name_of(pair.b),
                                       {random.normal(pair.a), random.normal(pair.b, 0.3, 2)},
                                       [function](Tape& t, const Inputs& x) { return function(t, x[0], x[1]); }),
                         [f, shape = pair.out](const Tensors& in) {
@@ -166,7 +157,7 @@ void add_unary(std::vector<OpCase>& cases, const char* name, UnaryFunction funct
   RandomTensors random(3);
   for (const Shape& shape : {Shape{1, 1}, Shape{7, 3}, Shape{0}, Shape{2, 16411}}) {
     OpCase& made = push(cases,
-                        function_case(name, name_of_shape(shape), {random.normal(shape, std, mean)},
+                        function_case(name, name_of(shape), {random.normal(shape, std, mean)},
                                       [function](Tape& t, const Inputs& x) { return function(t, x[0]); }),
                         [f](const Tensors& in) {
                           const Tensor out = like(in[0]);
@@ -273,25 +264,24 @@ void add_sums(std::vector<OpCase>& cases) {
                                     {{33, 1031}, 0}}) {
     for (const bool is_mean : {false, true}) {
       const double factor = is_mean ? 1 / static_cast<double>(shape[axis]) : 1;
-      OpCase& made =
-          push(cases,
-               function_case(is_mean ? "mean" : "sum", name_of_shape(shape) + "_" + std::to_string(axis),
-                             {random.normal(shape)},
-                             [axis = axis, is_mean](Tape& t, const Inputs& x) {
-                               return is_mean ? mean(t, x[0], axis - x[0].shape().rank()) : sum(t, x[0], axis);
-                             }),
-               [axis = axis, factor](const Tensors& in) {
-                 for_lines(in[0], axis, [&](std::vector<double>& line) {
-                   double total = 0;
-                   for (const double value : line) total += value;
-                   line.front() = factor * total;
-                 });
-                 return Tensors{without_axis(in[0], axis)};
-               });
+      OpCase& made = push(
+          cases,
+          function_case(is_mean ? "mean" : "sum", name_of(shape) + "_" + std::to_string(axis), {random.normal(shape)},
+                        [axis = axis, is_mean](Tape& t, const Inputs& x) {
+                          return is_mean ? mean(t, x[0], axis - x[0].shape().rank()) : sum(t, x[0], axis);
+                        }),
+          [axis = axis, factor](const Tensors& in) {
+            for_lines(in[0], axis, [&](std::vector<double>& line) {
+              double total = 0;
+              for (const double value : line) total += value;
+              line.front() = factor * total;
+            });
+            return Tensors{without_axis(in[0], axis)};
+          });
       made.sum_length = shape[axis];
     }
     push(cases,
-         function_case("cumulative_sum", name_of_shape(shape) + "_" + std::to_string(axis), {random.normal(shape)},
+         function_case("cumulative_sum", name_of(shape) + "_" + std::to_string(axis), {random.normal(shape)},
                        [axis = axis](Tape& t, const Inputs& x) { return cumulative_sum(t, x[0], axis); }),
          [axis = axis](const Tensors& in) {
            for_lines(in[0], axis, [](std::vector<double>& line) {
@@ -303,7 +293,7 @@ void add_sums(std::vector<OpCase>& cases) {
   }
   for (const Shape& shape : {Shape{3, 4}, Shape{0, 3}, Shape{33, 1031}}) {
     push(cases,
-         function_case("total", name_of_shape(shape), {random.normal(shape)},
+         function_case("total", name_of(shape), {random.normal(shape)},
                        [](Tape& t, const Inputs& x) { return total(t, x[0]); }),
          [](const Tensors& in) {
            double all = 0;

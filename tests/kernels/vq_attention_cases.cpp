@@ -1,13 +1,15 @@
 // Transformer-VQ: caches of values by codeword and attention to them.
 #include "kernels/vq.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "kernels/vq_sizes.h"
 #include "tests/kernels/vq_cases.h"
-#include "tests/support/attention_reference.h"
 #include "tests/support/compare.h"
+#include "tests/support/composed_attention.h"
 
 namespace quire::test {
 
@@ -17,18 +19,19 @@ namespace {
 
 struct CacheForm {
   std::string name = {};
-  int64_t rows = 2;
-  int64_t tokens = 11;
-  int64_t kv_heads = 2;
-  int64_t codes = 5;
-  int64_t value_size = 3;
-  int64_t slots = 4;
+  int64_t rows = 0, tokens = 0, kv_heads = 0, codes = 0, value_size = 0, slots = 0;
   // Each row has one entry per cache.
   std::vector<std::vector<int32_t>> origin = {};
   std::vector<std::vector<int32_t>> limit = {};
   bool one_code = false;
   int64_t largest_count = 4;
 };
+
+CacheForm of_sizes(const std::string& name, const std::array<int64_t, 6>& sizes, CacheForm form) {
+  form.name = name;
+  std::tie(form.rows, form.tokens, form.kv_heads, form.codes, form.value_size, form.slots) = std::tuple_cat(sizes);
+  return form;
+}
 
 Tensor joined_rows(const std::vector<std::vector<int32_t>>& rows) {
   std::vector<int32_t> all;
@@ -236,61 +239,25 @@ void add_caches(std::vector<OpCase>& cases, RandomTensors& random, const CacheFo
 }
 
 void add_cache_cases(std::vector<OpCase>& cases, RandomTensors& random) {
+  // rows, tokens, key heads, codes, size of values, slots
   const std::vector<CacheForm> forms{
-      {.name = "one",
-       .rows = 1,
-       .tokens = 1,
-       .kv_heads = 1,
-       .codes = 1,
-       .value_size = 1,
-       .slots = 0,
-       .origin = {{0, 0}},
-       .limit = {{0, 1}}},
-      {.name = "window", .origin = {{-4, -4, -4, -4}, {-2, -2, -2, -2}}, .limit = {{-4, 0, 4, 7}, {-3, -1, 3, 9}}},
+      of_sizes("one", {1, 1, 1, 1, 1, 0}, {.origin = {{0, 0}}, .limit = {{0, 1}}}),
+      of_sizes("window", {2, 11, 2, 5, 3, 4},
+               {.origin = {{-4, -4, -4, -4}, {-2, -2, -2, -2}}, .limit = {{-4, 0, 4, 7}, {-3, -1, 3, 9}}}),
       // Nothing in a row's caches, and documents that begin within another.
-      {.name = "documents",
-       .rows = 3,
-       .tokens = 13,
-       .codes = 7,
-       .value_size = 5,
-       .origin = {{0, 0, 0, 0, 0}, {-3, -3, 4, 4, 9}, {-1, 2, 2, 2, 11}},
-       .limit = {{-4, -4, 0, 0, 0}, {-3, -1, 3, 8, 13}, {0, 2, 5, 7, 11}}},
+      of_sizes("documents", {3, 13, 2, 7, 5, 4},
+               {.origin = {{0, 0, 0, 0, 0}, {-3, -3, 4, 4, 9}, {-1, 2, 2, 2, 11}},
+                .limit = {{-4, -4, 0, 0, 0}, {-3, -1, 3, 8, 13}, {0, 2, 5, 7, 11}}}),
       // Values that a GPU reads several at a time.
-      {.name = "packs",
-       .rows = 3,
-       .tokens = 13,
-       .codes = 7,
-       .value_size = 40,
-       .origin = {{0, 0, 0, 0, 0}, {-3, -3, 4, 4, 9}, {-1, 2, 2, 2, 11}},
-       .limit = {{-4, -4, 0, 0, 0}, {-3, -1, 3, 8, 13}, {0, 2, 5, 7, 11}}},
-      {.name = "one_code",
-       .rows = 1,
-       .tokens = 90,
-       .kv_heads = 1,
-       .codes = 9,
-       .value_size = 37,
-       .slots = 0,
-       .origin = {{0, 0, 0}},
-       .limit = {{0, 30, 90}},
-       .one_code = true},
-      {.name = "many_blocks",
-       .rows = 2,
-       .tokens = 40,
-       .kv_heads = 1,
-       .codes = 3,
-       .value_size = 2,
-       .slots = 3,
-       .origin = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {-3, -3, -3, -3, -3, 11, 11, 11, 11, 11, 11, 11}},
-       .limit = {{0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33}, {-3, 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 40}}},
-      {.name = "large_counts",
-       .rows = 1,
-       .tokens = 8,
-       .codes = 40,
-       .value_size = 70,
-       .slots = 2,
-       .origin = {{-2, -2, -2}},
-       .limit = {{-2, 2, 8}},
-       .largest_count = 2000000},
+      of_sizes("packs", {3, 13, 2, 7, 40, 4},
+               {.origin = {{0, 0, 0, 0, 0}, {-3, -3, 4, 4, 9}, {-1, 2, 2, 2, 11}},
+                .limit = {{-4, -4, 0, 0, 0}, {-3, -1, 3, 8, 13}, {0, 2, 5, 7, 11}}}),
+      of_sizes("one_code", {1, 90, 1, 9, 37, 0}, {.origin = {{0, 0, 0}}, .limit = {{0, 30, 90}}, .one_code = true}),
+      of_sizes("many_blocks", {2, 40, 1, 3, 2, 3},
+               {.origin = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {-3, -3, -3, -3, -3, 11, 11, 11, 11, 11, 11, 11}},
+                .limit = {{0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33}, {-3, 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 40}}}),
+      of_sizes("large_counts", {1, 8, 2, 40, 70, 2},
+               {.origin = {{-2, -2, -2}}, .limit = {{-2, 2, 8}}, .largest_count = 2000000}),
   };
   for (const CacheForm& form : forms) add_caches(cases, random, form);
 }
@@ -299,19 +266,19 @@ void add_cache_cases(std::vector<OpCase>& cases, RandomTensors& random) {
 
 struct CodeForm {
   std::string name = {};
-  int64_t rows = 2;
-  int64_t queries = 7;
-  int64_t heads = 2;
-  int64_t kv_heads = 2;
-  int64_t size = 3;
-  int64_t value_size = 5;
-  int64_t codes = 6;
-  int64_t block = 3;
+  int64_t rows = 0, queries = 0, heads = 0, kv_heads = 0, size = 0, value_size = 0, codes = 0, block = 0;
   int64_t largest_count = 5;
   bool u = true;
   bool first = false;  // nothing was attended to before
   double scale = 1;    // of logits
 };
+
+CodeForm of_sizes(const std::string& name, const std::array<int64_t, 8>& sizes, CodeForm form = {}) {
+  form.name = name;
+  std::tie(form.rows, form.queries, form.heads, form.kv_heads, form.size, form.value_size, form.codes, form.block) =
+      std::tuple_cat(sizes);
+  return form;
+}
 
 ops::CodeAttentionInputs assembled(const Tensors& t, int64_t block) {
   return {t[0], t[1], t[2], t[3], t[4], block};
@@ -445,7 +412,7 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
     backward.push_back(all && f.u ? random.normal(inputs[1].shape()) : Tensor());
     backward.push_back(all ? Tensor::zeros(inputs[3].shape(), DType::f64) : Tensor());
     backward.push_back(random.normal(per_query));
-    const Tensor delta = attention_delta_reference(backward.back(), total[0]);
+    const Tensor delta = delta_of(backward.back(), total[0]);
     for (const Tensor& stored : {delta, total[1]})
       backward.push_back(converted(converted(stored, DType::f32), DType::f64));
     cases.push_back({"code_attention_backward",
@@ -470,101 +437,32 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
 }
 
 void add_code_attention_cases(std::vector<OpCase>& cases, RandomTensors& random) {
+  // rows, queries, heads, key heads, sizes of keys and of values, codes, block
   const std::vector<CodeForm> forms{
-      {.name = "one",
-       .rows = 1,
-       .queries = 1,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 1,
-       .value_size = 1,
-       .codes = 1,
-       .block = 1},
-      {.name = "odd"},
-      {.name = "one_code", .codes = 1},
-      {.name = "tokens", .block = 1, .u = false},
-      {.name = "first", .first = true},
-      {.name = "empty", .largest_count = 1},
-      {.name = "grouped_heads", .rows = 1, .heads = 6, .kv_heads = 2, .codes = 9, .block = 4},
-      {.name = "one_key_head", .heads = 3, .kv_heads = 1, .size = 5, .u = false},
-      {.name = "long_block", .rows = 1, .queries = 70, .heads = 1, .kv_heads = 1, .block = 150},
+      of_sizes("one", {1, 1, 1, 1, 1, 1, 1, 1}),
+      of_sizes("odd", {2, 7, 2, 2, 3, 5, 6, 3}),
+      of_sizes("one_code", {2, 7, 2, 2, 3, 5, 1, 3}),
+      of_sizes("tokens", {2, 7, 2, 2, 3, 5, 6, 1}, {.u = false}),
+      of_sizes("first", {2, 7, 2, 2, 3, 5, 6, 3}, {.first = true}),
+      of_sizes("empty", {2, 7, 2, 2, 3, 5, 6, 3}, {.largest_count = 1}),
+      of_sizes("grouped_heads", {1, 7, 6, 2, 3, 5, 9, 4}),
+      of_sizes("one_key_head", {2, 7, 3, 1, 5, 5, 6, 3}, {.u = false}),
+      of_sizes("long_block", {1, 70, 1, 1, 3, 5, 6, 150}),
       // More than one block of 64 queries and of 128 codewords, none of them full; wide heads.
-      {.name = "blocks",
-       .rows = 1,
-       .queries = 150,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 35,
-       .value_size = 70,
-       .codes = 150,
-       .block = 75},
-      {.name = "wide",
-       .rows = 1,
-       .queries = 6,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 133,
-       .value_size = 136,
-       .codes = 64,
-       .block = 4,
-       .scale = 0.1},
-      {.name = "large_counts", .largest_count = 2000000},
-      {.name = "large_logits", .codes = 33, .scale = 20},
+      of_sizes("blocks", {1, 150, 1, 1, 35, 70, 150, 75}),
+      of_sizes("wide", {1, 6, 2, 1, 133, 136, 64, 4}, {.scale = 0.1}),
+      of_sizes("large_counts", {2, 7, 2, 2, 3, 5, 6, 3}, {.largest_count = 2000000}),
+      of_sizes("large_logits", {2, 7, 2, 2, 3, 5, 33, 3}, {.scale = 20}),
       // In bf16 on tensor cores: whole chunks of 8 features, slices of 64, 128 and 256 of values, tiles of 64 queries
       // and of 64 or 128 codewords of which none is full.
-      {.name = "chunks_one",
-       .rows = 1,
-       .queries = 1,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 8,
-       .value_size = 8,
-       .codes = 1,
-       .block = 1},
-      {.name = "chunks", .size = 8, .value_size = 24, .scale = 0.5},
-      {.name = "chunks_first", .size = 8, .value_size = 8, .first = true, .scale = 0.5},
-      {.name = "chunks_empty", .size = 16, .value_size = 8, .largest_count = 1},
-      {.name = "chunks_grouped",
-       .rows = 1,
-       .heads = 6,
-       .kv_heads = 2,
-       .size = 24,
-       .value_size = 136,
-       .codes = 9,
-       .block = 4,
-       .largest_count = 2000000,
-       .scale = 0.3},
-      {.name = "chunks_narrow",
-       .rows = 1,
-       .queries = 150,
-       .heads = 2,
-       .kv_heads = 1,
-       .size = 64,
-       .value_size = 64,
-       .codes = 150,
-       .block = 75,
-       .u = false,
-       .scale = 0.2},
-      {.name = "chunks_blocks",
-       .rows = 1,
-       .queries = 100,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 128,
-       .value_size = 128,
-       .codes = 70,
-       .block = 70,
-       .scale = 0.1},
-      {.name = "chunks_wide",
-       .rows = 2,
-       .queries = 66,
-       .heads = 1,
-       .kv_heads = 1,
-       .size = 40,
-       .value_size = 584,
-       .codes = 130,
-       .block = 200,
-       .scale = 0.2},
+      of_sizes("chunks_one", {1, 1, 1, 1, 8, 8, 1, 1}),
+      of_sizes("chunks", {2, 7, 2, 2, 8, 24, 6, 3}, {.scale = 0.5}),
+      of_sizes("chunks_first", {2, 7, 2, 2, 8, 8, 6, 3}, {.first = true, .scale = 0.5}),
+      of_sizes("chunks_empty", {2, 7, 2, 2, 16, 8, 6, 3}, {.largest_count = 1}),
+      of_sizes("chunks_grouped", {1, 7, 6, 2, 24, 136, 9, 4}, {.largest_count = 2000000, .scale = 0.3}),
+      of_sizes("chunks_narrow", {1, 150, 2, 1, 64, 64, 150, 75}, {.u = false, .scale = 0.2}),
+      of_sizes("chunks_blocks", {1, 100, 1, 1, 128, 128, 70, 70}, {.scale = 0.1}),
+      of_sizes("chunks_wide", {2, 66, 1, 1, 40, 584, 130, 200}, {.scale = 0.2}),
   };
   for (const CodeForm& form : forms) add_code_attention(cases, random, form);
 }

@@ -13,6 +13,7 @@
 #include "layers/parameters/scope.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
+#include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/test_device.h"
 
@@ -24,8 +25,6 @@ constexpr double kNormEps = 1e-5, kKeyEps = 1e-6;
 
 using Vector = std::vector<double>;
 using Vectors = std::vector<Vector>;
-// The lengths of the documents of each row.
-using Documents = std::vector<std::vector<int64_t>>;
 using Values = std::map<std::string, Vector>;  // of parameters, by name
 
 struct Case {
@@ -262,27 +261,6 @@ class Loop {
   std::vector<Vectors> states_;
   std::vector<std::vector<Seen>> keys_;  // by layer: of the document so far
 };
-
-// The part [begin, begin + length) of rows of documents.
-Batch part_of_rows(const Documents& documents, int64_t begin, int64_t length) {
-  Batch batch = Batch::empty(kRows, length);
-  for (int64_t row = 0; row < kRows; ++row) {
-    int64_t first = 0, number = 0, first_number = -1;
-    for (const int64_t count : documents[static_cast<size_t>(row)]) {
-      for (int64_t t = std::max(first, begin); t < std::min(first + count, begin + length); ++t) {
-        if (first_number < 0) first_number = number;
-        const auto cell = static_cast<size_t>(batch.at(row, t - begin));
-        batch.segment[cell] = static_cast<int32_t>(number - first_number);
-        batch.position[cell] = static_cast<int32_t>(t - first);
-        batch.document[cell] = number;
-      }
-      if (first == begin) batch.starts[static_cast<size_t>(row)] = 1;
-      first += count;
-      ++number;
-    }
-  }
-  return batch;
-}
 
 // A stack of two layers, its parameters and its state.
 class StackOfCase {

@@ -1,10 +1,12 @@
 // Measures the device memory of a document while it is read, by the device's own count.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
 
 #include "layers/pass/host_values.h"
 #include "tests/layers/drt_stack_reader.h"
+#include "tests/support/temporary_directory.h"
 
 namespace quire::test {
 namespace {
@@ -16,8 +18,7 @@ struct DeviceBytes {
   int64_t live, peak;
 };
 
-DeviceBytes bytes_of_reading(int64_t chunks) {
-  DrtConfig drt = small_stack();
+DeviceBytes bytes_of_reading(int64_t chunks, DrtConfig drt = small_stack()) {
   drt.carry.place = test_device() == kCpu ? LogPlace::file : LogPlace::host;
   drt.carry.length = chunks;
   Allocator& allocator = device_backend(test_device().kind).allocator();
@@ -27,6 +28,7 @@ DeviceBytes bytes_of_reading(int64_t chunks) {
   const int64_t before = allocator.stats().bytes_in_use;
   StackReader reader(small_model(), drt, 3 * in_a_pass);
   reader.set_hooks(hooks);
+  reader.document = "book";
   Tape tape(false);
   const Variable x = states(3 * in_a_pass);
   for (int64_t read = 0; read < chunks + in_a_pass; read += in_a_pass) {
@@ -44,6 +46,32 @@ TEST(DrtMemory, OfTheDeviceGrowsWithLandmarksOnly) {
   const int64_t landmarks = (many - few) * kWidth * static_cast<int64_t>(sizeof(double));
   EXPECT_EQ(large.live - small.live, landmarks);
   EXPECT_EQ(large.peak - small.peak, landmarks);
+}
+
+// BM25 carries the tokens of chunks besides and reads them once in a pass; scores of a file take nothing.
+TEST(DrtMemory, GivenScoresDoNotGrowWithTheDocument) {
+  const int64_t few = 2 * kPiece, many = 2 * few;
+  TemporaryDirectory folder;
+  DrtConfig drt = small_stack();
+  for (const ChunkScores scores : {ChunkScores::file, ChunkScores::bm25}) {
+    drt.scores = scores;
+    drt.weights = ChunkWeights::scores;
+    drt.scores_file.reset();
+    if (scores == ChunkScores::file) {
+      drt.scores_file = folder / "scores.jsonl";
+      std::ofstream file(*drt.scores_file);
+      for (int64_t chunk = 0; chunk < many + 8; ++chunk) {
+        file << R"({"document": "book", "chunk": )" << chunk << R"(, "indices": [], "scores": []})"
+             << "\n";
+      }
+    }
+    bytes_of_reading(8, drt);
+    const DeviceBytes small = bytes_of_reading(few, drt), large = bytes_of_reading(many, drt);
+    const int64_t landmarks = (many - few) * kWidth * static_cast<int64_t>(sizeof(double));
+    const int64_t words = scores == ChunkScores::file ? 0 : (many - few) * drt.chunk * 4;
+    EXPECT_EQ(large.live - small.live, landmarks + words);
+    EXPECT_LE(large.peak - small.peak, landmarks + 2 * words);
+  }
 }
 
 // Tensors with a place for each stored chunk have few sizes over a long document, so that their memory is reused.

@@ -39,9 +39,13 @@ class DrtScoresFile : public testing::Test {
 };
 
 // Reads the document in passes of the given length; returns the values, and what each chunk chose.
-std::pair<std::vector<double>, std::vector<std::vector<int64_t>>> read_all(const DrtConfig& drt, int64_t pass) {
+std::pair<std::vector<double>, std::vector<std::vector<int64_t>>> read_all(const DrtConfig& drt, int64_t pass,
+                                                                           int64_t piece = 1024) {
   StackReader reader(small_model(), drt, pass);
   reader.document = "book";
+  ChunkHooks hooks;
+  hooks.piece = piece;
+  reader.set_hooks(hooks);
   std::vector<double> values;
   std::vector<std::vector<int64_t>> lists(kPositions / 3);
   for (int64_t begin = 0; begin < kPositions; begin += pass) {
@@ -95,6 +99,30 @@ TEST_F(DrtScoresFile, FewerIndicesReadFewerChunksAndScoresWeigh) {
   EXPECT_EQ(of_six[1].first, 4);
   EXPECT_EQ(reader.of(21), (std::vector<std::pair<int64_t, double>>{{3, 1.0}}));
   EXPECT_TRUE(reader.of(24).empty());
+}
+
+// Scores that are given exist for a piece of the store at a time, and choose the same, ties to the older.
+TEST_F(DrtScoresFile, PiecesOfTheStoreAreComparedAsOne) {
+  std::string text;
+  for (int chunk = 0; chunk < 10; ++chunk) {
+    std::string indices, scores;
+    for (int k = 0; k < chunk; k += 1 + chunk % 2) {
+      indices += (k == 0 ? "" : ", ") + std::to_string(k);
+      scores += (k == 0 ? "" : ", ") + std::to_string(k % 3);
+    }
+    text += R"({"document": "book", "chunk": )" + std::to_string(chunk) + R"(, "indices": [)" + indices +
+            R"(], "scores": [)" + scores + "]}\n";
+  }
+  DrtConfig drt = small_stack();
+  drt.weights = ChunkWeights::scores;
+  for (const ChunkScores scores : {ChunkScores::file, ChunkScores::bm25}) {
+    drt.scores = scores;
+    drt.scores_file.reset();
+    if (scores == ChunkScores::file) drt.scores_file = write(text);
+    const auto whole = read_all(drt, 6);
+    ASSERT_EQ(whole.second[8].size(), 2U);
+    for (const int64_t piece : {1, 2, 3}) EXPECT_EQ(read_all(drt, 6, piece), whole) << piece;
+  }
 }
 
 TEST_F(DrtScoresFile, DocumentsThatTheFileDoesNotKnowAreRefused) {

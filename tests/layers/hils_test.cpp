@@ -3,9 +3,12 @@
 
 #include "layers/config/model_config.h"
 #include "layers/mixers/hils_heads.h"
+#include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
+#include "tests/support/document_rows.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/random_tensor.h"
+#include "trainers/setup/model.h"
 
 namespace quire::test {
 namespace {
@@ -60,6 +63,31 @@ TEST(Hils, SlowPairsAreNotRotated) {
   // Two turns within 100 positions are 0.126 a position.
   EXPECT_EQ(hils_frequencies(all, 100, 2), (std::vector<double>{1, 0.5, 0, 0}));
   EXPECT_EQ(hils_frequencies(all, 1, 2), (std::vector<double>{1, 0, 0, 0}));
+}
+
+// Summaries are sums in f32, and stay what they are where a run computes in bf16. A step of it on the meta device shows
+// that the types of its operations fit.
+TEST(Hils, SummariesAreStoredInF32) {
+  const auto config = parse_config<ModelConfig>(
+      "{width: 8, heads: 2, layers: 1, mlp: {hidden: 8}, position: {kind: rope}, attention: {kind: hils, hils: {chunk: "
+      "4, window: 4, top_k: 2, carry: {length: 8}}}}",
+      "model.yaml");
+  ParameterStore store;
+  const Network network(store, config, 50, DType::bf16);
+  store.allocate(DType::bf16, kMeta, 1);
+  StatePool pool(network.declared.state, 1, 8, DType::bf16, kMeta);
+  for (const Batch& batch : cut(random_documents({{32}}, 50, 1), 8, Pack::concat)) {
+    pool.begin_step(batch);
+    Tape tape;
+    const LossTerms loss =
+        network.model.loss({.tape = tape, .batch = batch, .state = pool.view(0, 1), .training = true});
+    tape.backward({{loss.terms[0].sum, 1.0}});
+    pool.commit();
+  }
+  for (const RowPart& part : pool.row_parts()) {
+    const bool summary = part.name.find(".summaries.") != std::string::npos;
+    EXPECT_EQ(part.dtype, summary ? DType::f32 : DType::bf16) << part.name;
+  }
 }
 
 TEST(Hils, RefusesOptionsThatMeanNothing) {

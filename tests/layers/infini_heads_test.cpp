@@ -7,6 +7,7 @@
 #include "autograd/functions/basic.h"
 #include "core/config/config.h"
 #include "tests/support/compare.h"
+#include "tests/support/hand_batch.h"
 #include "tests/support/head_reader.h"
 #include "tests/support/random_tensor.h"
 
@@ -25,9 +26,6 @@ Inputs random_inputs(uint32_t seed, double mean = 0) {
           values_of(random.normal({kRows, kTokens, kKeyHeads, kSize}, 1, mean)),
           values_of(random.normal({kRows, kTokens, kKeyHeads, kSize}))};
 }
-
-// The lengths of the documents of each row.
-using Documents = std::vector<std::vector<int64_t>>;
 
 double phi(double x) {
   return x > 0 ? x + 1 : std::exp(x);
@@ -134,27 +132,6 @@ class Reference {
   std::vector<double> out_;
 };
 
-// The part of rows of documents that lies at [begin, begin + length).
-Batch part_of(const Documents& documents, int64_t begin, int64_t length) {
-  Batch batch = Batch::empty(kRows, length);
-  for (int64_t row = 0; row < kRows; ++row) {
-    int64_t first = 0, number = -1, first_number = -1;
-    for (const int64_t count : documents[static_cast<size_t>(row)]) {
-      ++number;
-      for (int64_t t = std::max(first, begin); t < std::min(first + count, begin + length); ++t) {
-        if (first_number < 0) first_number = number;
-        const auto cell = static_cast<size_t>(batch.at(row, t - begin));
-        batch.segment[cell] = static_cast<int32_t>(number - first_number);
-        batch.position[cell] = static_cast<int32_t>(t - first);
-        batch.document[cell] = number;
-      }
-      if (first == begin) batch.starts[static_cast<size_t>(row)] = 1;
-      first += count;
-    }
-  }
-  return batch;
-}
-
 Tensor tensor_at(const std::vector<double>& x, int64_t heads, int64_t begin, int64_t count) {
   const Tensor all = Tensor::from(x, {kRows, kTokens, heads, kSize}, test_device());
   const Tensor copy = Tensor::empty({kRows, count, heads, kSize}, DType::f64, test_device());
@@ -209,7 +186,7 @@ TEST(InfiniHeads, AgreesWithTheDefinition) {
           for (int64_t begin = 0; begin < kTokens; begin += length) {
             const int64_t count = std::min(length, kTokens - begin);
             const std::vector<double> out = values_of(
-                reader.read(part_of(documents, begin, count), tensor_at(in.q, kHeads, begin, count),
+                reader.read(part_of_rows(documents, begin, count), tensor_at(in.q, kHeads, begin, count),
                             tensor_at(in.k, kKeyHeads, begin, count), tensor_at(in.v, kKeyHeads, begin, count)));
             const std::vector<double> part = values_of(tensor_at(expected, kHeads, begin, count));
             for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], part[i], 1e-11) << "from " << begin;
@@ -234,7 +211,7 @@ TEST(InfiniHeads, GradientsAreThoseOfTheDefinition) {
     const InfiniHeads heads = model.heads(Scope(store, declared, DType::f64));
     store.allocate(DType::f64, test_device(), 1);
     StatePool pool(declared.state, kRows, kTokens, DType::f64, test_device());
-    const Batch batch = part_of(kSeveral, 0, kTokens);
+    const Batch batch = part_of_rows(kSeveral, 0, kTokens);
     pool.begin_step(batch);
     Tape tape;
     const StateView view = pool.view(0, kRows);

@@ -1,5 +1,7 @@
 #include "tests/support/attention_inputs.h"
 
+#include <tuple>
+
 #include <algorithm>
 
 namespace quire::test {
@@ -30,6 +32,13 @@ Tensor visible_to(const AttentionForm& form, RandomTensors& random) {
 }
 
 }  // namespace
+
+AttentionForm of_sizes(const std::string& name, const std::array<int64_t, 7>& sizes, AttentionForm form) {
+  form.name = name;
+  std::tie(form.rows, form.queries, form.heads, form.kv_heads, form.size, form.value_size, form.slots) =
+      std::tuple_cat(sizes);
+  return form;
+}
 
 ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed) {
   RandomTensors random(seed);

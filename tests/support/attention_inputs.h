@@ -1,7 +1,9 @@
 // Random attention inputs of a described form.
 #pragma once
 
+#include <array>
 #include <optional>
+#include <string>
 
 #include "kernels/attention.h"
 #include "tests/support/random_tensor.h"
@@ -28,6 +30,9 @@ struct AttentionForm {
   double scale = 0.6;
   bool bidirectional = false;  // queries see later keys too, up to some random one
 };
+
+// A form with all of its sizes: rows, queries, heads, key heads, sizes of keys and of values, slots.
+AttentionForm of_sizes(const std::string& name, const std::array<int64_t, 7>& sizes, AttentionForm form = {});
 
 // Tensors in f64.
 ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed);

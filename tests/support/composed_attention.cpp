@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
@@ -117,11 +118,38 @@ Variable weighted_values(Tape& tape, const Variable& weights, const Variable& va
   return permute(tape, matmul(tape, permute(tape, weights, {0, 2, 1, 3}), values), {0, 2, 1, 3});
 }
 
-Variable composed_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& in) {
+namespace {
+
+Variable dropped(Tape& tape, const Variable& weights, const AttentionVariables& x, const ops::AttentionInputs& in) {
+  if (in.dropout == 0) return weights;
+  return multiply(tape, weights, Variable::constant(kept_by_dropout(Geometry(x), in)));
+}
+
+}  // namespace
+
+Variable composed_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& in, Variable* lse) {
   const ComposedKeys keys = composed_keys(tape, x, in);
-  Variable weights = softmax(tape, keys.logits, keys.mask);
-  if (in.dropout > 0) weights = multiply(tape, weights, Variable::constant(kept_by_dropout(Geometry(x), in)));
-  return weighted_values(tape, weights, keys.values);
+  if (lse != nullptr) *lse = permute(tape, log_sum_exp(tape, keys.logits, keys.mask), {0, 2, 1});
+  return weighted_values(tape, dropped(tape, softmax(tape, keys.logits, keys.mask), x, in), keys.values);
+}
+
+std::vector<Variable> composed_by_lse(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& in,
+                                      const Tensor& lse) {
+  const ComposedKeys keys = composed_keys(tape, x, in);
+  const Tensor known = clone(lse);  // of queries that see nothing it is -inf
+  for (double& sum : std::span(known.data<double>(), static_cast<size_t>(known.numel()))) sum = std::max(sum, -1e9);
+  const Variable by_query =
+      permute(tape, reshape(tape, Variable::constant(known), {lse.dim(0), lse.dim(1), lse.dim(2), 1}), {0, 2, 1, 3});
+  const Variable logits = select(tape, keys.mask, subtract(tape, keys.logits, by_query), {});
+  const Variable weights = select(tape, keys.mask, exp(tape, logits), {});
+  return {weighted_values(tape, dropped(tape, weights, x, in), keys.values),
+          permute(tape, sum(tape, weights, -1), {0, 2, 1})};
+}
+
+Tensor delta_of(const Tensor& dout, const Tensor& out) {
+  Tape tape(false);
+  const Variable products = multiply(tape, Variable::constant(dout), Variable::constant(out));
+  return permute(tape, sum(tape, products, -1), {0, 2, 1}).value();
 }
 
 namespace {

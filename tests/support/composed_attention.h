@@ -9,7 +9,16 @@
 
 namespace quire::test {
 
-Variable composed_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings);
+// `lse` receives the log-sum-exp [R, H, T].
+Variable composed_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
+                            Variable* lse = nullptr);
+// Returns what out and the sum of the weights [R, H, T] are when an lse [R, H, T] was stored, rounded or not: the
+// weights are exp(logit - lse). With the gradients dout and -delta of what was stored their gradients are those of
+// attention.
+std::vector<Variable> composed_by_lse(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
+                                      const Tensor& lse);
+// Returns the delta [R, H, T] of dout and out [R, T, H, Dv].
+Tensor delta_of(const Tensor& dout, const Tensor& out);
 Variable composed_knn_attention(Tape& tape, const Variable& q, const Tensor& index, const ops::KnnMemory& memory);
 // Returns one softmax over local keys and retrieved entries.
 Variable composed_joint_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
