@@ -237,7 +237,6 @@ const std::vector<OpCase>& op_cases() {
     add_feed_forward_cases(all);
     add_listed_chunk_cases(all);
     // New ones come last: some cases draw their inputs by their number in the table.
-    add_chunk_cases(all);
     add_delta_rule_cases(all);
     add_exact_gelu_cases(all);
     return all;
