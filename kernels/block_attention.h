@@ -85,6 +85,9 @@ struct BlockPlacing {
   // first one of the blocks of the ages i32 [R, K], 0: none. No list is sorted.
   Tensor age;
   Tensor count;  // i32 [R], with ages: blocks by which the subsequence makes the document longer
+  // Blocks of the subsequence that a row may have, B: listed_attention reads both kinds. Behind the stored ones `slot`
+  // has -2 - (r B + number) for those of the subsequence, with rotation 0.
+  int64_t own_blocks = 0;
 
   template <typename F>
   void for_each_tensor(F& f) const {

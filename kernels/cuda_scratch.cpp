@@ -70,11 +70,12 @@ ListedScratch::ListedScratch(const ListedSizes& s, const ops::ListedAttentionInp
 
 ListBackwardScratch::ListBackwardScratch(const ListedSizes& s, const ops::ListedAttentionGradients& g,
                                          const ops::ListedAttentionInputs& in) {
-  if (!in.weight.defined()) return;
   const Device device = in.q.device();
-  inner = Tensor::empty({s.rows, s.heads, s.queries, s.chosen}, wide_type(in.q.dtype()), device);
-  ranges = Tensor::empty({s.rows, s.lists, 2}, DType::i32, device);
-  if (g.dkeys.defined() || g.dvalues.defined()) entries = Tensor::empty({4, in.blocks.numel()}, DType::i32, device);
+  const DType wide = wide_type(in.q.dtype());
+  if (in.weight.defined()) inner = Tensor::empty({s.rows, s.heads, s.queries, s.chosen}, wide, device);
+  if (!g.dkeys.defined() && !g.dvalues.defined() && !g.down_keys.defined() && !g.down_values.defined()) return;
+  entries = Tensor::empty({4, s.rows * s.queries * s.heads * s.chosen}, DType::i32, device);
+  if (!in.weight.defined()) delta = Tensor::empty({s.rows, s.heads, s.queries}, wide, device);
 }
 
 CodeScratch::CodeScratch(const CodeAttentionSizes& s, Device device)

@@ -89,11 +89,11 @@ struct ListedScratch {
   static inline int64_t max_bytes = int64_t{256} << 20;  // limit of parts; a test may set another number
 };
 
-// listed_attention_backward takes this with weights.
+// listed_attention_backward takes this.
 struct ListBackwardScratch {
-  Tensor inner;    // [R, H, T, K] sums of p dp
-  Tensor ranges;   // i32 [R, G, 2]: the queries that read a list
-  Tensor entries;  // i32 [4, R G K] for the gradients of keys and values: blocks of entries, sorted, and the entries
+  Tensor inner;    // [R, H, T, K] sums of p dp, with weights
+  Tensor entries;  // i32 [4, R T H K] for the gradients of keys and values: places of entries, sorted, and the entries
+  Tensor delta;    // [R, H, T] with these, without weights: dout . out
 
   ListBackwardScratch(const ListedSizes& sizes, const ops::ListedAttentionGradients& gradients,
                       const ops::ListedAttentionInputs& in);

@@ -37,32 +37,46 @@ ListedSizes::ListedSizes(const ops::ListedAttentionInputs& in)
       size(in.q.dim(3)),
       value_size(axis_of("values", in.values, 4, 3)),
       blocks(in.keys.dim(0)),
-      length(in.keys.dim(1)),
+      stored_length(in.keys.dim(1)),
+      length(in.length == 0 ? stored_length : in.length),
       lists(axis_of("blocks", in.blocks, 4, 1)),
       list_heads(in.blocks.dim(2)),
-      chosen(in.blocks.dim(3)) {
+      chosen(in.blocks.dim(3)),
+      own_keys(in.own_keys.defined() ? axis_of("own_keys", in.own_keys, 4, 1) : 0),
+      own_blocks(in.own_keys.defined() ? axis_of("own_blocks", in.own_blocks, 2, 0) : 0),
+      width(in.weight.defined() && in.weight.rank() == 4 ? in.weight.dim(3) : chosen) {
   QUIRE_CHECK(kv_heads > 0 && heads % kv_heads == 0, "listed_attention: {} query heads are no multiple of {} key heads",
               heads, kv_heads);
   QUIRE_CHECK(length > (in.landmarks ? 1 : 0), "listed_attention: blocks of {} keys{}", length,
               in.landmarks ? " have no key beside the landmark" : "");
-  QUIRE_CHECK(list_heads == 1 || list_heads == heads, "listed_attention: lists of {} heads for {}", list_heads, heads);
+  QUIRE_CHECK(length <= stored_length, "listed_attention: {} of {} keys of a block", length, stored_length);
+  QUIRE_CHECK(list_heads == 1 || list_heads == kv_heads || list_heads == heads,
+              "listed_attention: lists of {} heads for {} and {} key heads", list_heads, heads, kv_heads);
   constexpr int64_t kMaxNumber = std::numeric_limits<int32_t>::max();
-  QUIRE_CHECK(blocks < kMaxNumber && queries < kMaxNumber && in.blocks.numel() < kMaxNumber,
-              "listed_attention: {} blocks, {} queries in a row and {} entries of lists; numbers have 31 bits", blocks,
-              queries, in.blocks.numel());
+  QUIRE_CHECK(blocks + own_blocks < kMaxNumber && rows * queries * heads < kMaxNumber && in.blocks.numel() < kMaxNumber,
+              "listed_attention: {} blocks, {} queries in {} rows and {} entries of lists; numbers have 31 bits",
+              blocks + own_blocks, queries, rows, in.blocks.numel());
   const DType type = in.q.dtype(), stored = in.keys.dtype();
   QUIRE_CHECK(stored == type || stored == DType::bf16, "listed_attention: keys in {} beside queries in {}",
               name_of(stored), name_of(type));
   QUIRE_CHECK(in.list.defined() || lists == queries, "listed_attention: {} lists for {} queries", lists, queries);
-  QUIRE_CHECK(!in.weight.defined() || (in.list.defined() && list_heads == 1 && !in.landmarks && !in.table.defined()),
-              "listed_attention: weights are those of lists for all heads, without landmarks and rotations");
+  const bool of_lists = in.weight.defined() && in.weight.rank() == 3;
+  QUIRE_CHECK(!in.weight.defined() || !in.landmarks, "listed_attention: weights beside landmarks");
+  QUIRE_CHECK(!of_lists || list_heads == 1, "listed_attention: weights of lists for all heads, but lists of {}",
+              list_heads);
+  QUIRE_CHECK(width >= chosen, "listed_attention: {} weights for lists of {}", width, chosen);
   QUIRE_CHECK(in.weight.defined() || !in.softmax_one, "listed_attention: softmax_one without weights");
+  QUIRE_CHECK(in.own_keys.defined() == in.own_values.defined(), "listed_attention: own keys or values alone");
   require("q", in.q, in.q.shape(), type);
-  require("keys", in.keys, {blocks, length, kv_heads, size}, stored);
-  require("values", in.values, {blocks, length, kv_heads, value_size}, stored);
-  require("blocks", in.blocks, in.blocks.shape(), DType::i32);
+  require("keys", in.keys, {blocks, stored_length, kv_heads, size}, stored);
+  require("values", in.values, {blocks, stored_length, kv_heads, value_size}, stored);
+  require("own_keys", in.own_keys, {rows, own_keys, kv_heads, size}, type);
+  require("own_values", in.own_values, {rows, own_keys, kv_heads, value_size}, type);
+  require("own_blocks", in.own_blocks, {own_blocks, 2}, DType::i32);
+  require("blocks", in.blocks, {rows, lists, list_heads, chosen}, DType::i32);
   require("list", in.list, {rows, queries}, DType::i32);
-  require("weight", in.weight, {rows, lists, chosen}, wide_type(type));
+  require("weight", in.weight, of_lists ? Shape{rows, lists, chosen} : Shape{rows, heads, queries, width},
+          wide_type(type));
   require("rotation", in.rotation, in.blocks.shape(), DType::i32);
   if (!in.table.defined()) return;
   QUIRE_CHECK(in.rotation.defined(), "listed_attention: a table without rotations");
@@ -91,12 +105,15 @@ void check_listed_attention_backward(const ListedSizes& s, const ops::ListedAtte
   require("dkeys", g.dkeys, in.keys.shape(), type);
   require("dvalues", g.dvalues, in.values.shape(), type);
   require("dweight", g.dweight, in.weight.defined() ? in.weight.shape() : Shape{}, wide_type(type));
-  const bool constant = in.keys.dtype() != type || !in.weight.defined();
-  QUIRE_CHECK(!constant || (!g.dkeys.defined() && !g.dvalues.defined()),
-              "listed_attention: keys and values in {} beside queries in {} are constant{}, but a gradient of them is "
+  require("down_keys", g.down_keys, in.own_keys.defined() ? in.own_keys.shape() : Shape{}, type);
+  require("down_values", g.down_values, in.own_values.defined() ? in.own_values.shape() : Shape{}, type);
+  QUIRE_CHECK(!in.landmarks ||
+                  (!g.dkeys.defined() && !g.dvalues.defined() && !g.down_keys.defined() && !g.down_values.defined()),
+              "listed_attention: with landmarks keys and values are constant, but a gradient of them is asked for");
+  QUIRE_CHECK(in.keys.dtype() == type || (!g.dkeys.defined() && !g.dvalues.defined()),
+              "listed_attention: keys and values in {} beside queries in {} are constant, but a gradient of them is "
               "asked for",
-              name_of(in.keys.dtype()), name_of(type), in.weight.defined() ? "" : " without weights");
-  QUIRE_CHECK(in.weight.defined() || g.dq.defined(), "listed_attention: without weights there is no gradient but dq");
+              name_of(in.keys.dtype()), name_of(type));
 }
 
 }  // namespace quire

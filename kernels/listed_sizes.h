@@ -9,11 +9,15 @@ namespace quire {
 
 struct ListedSizes {
   int64_t rows, queries, heads, kv_heads, size, value_size;
-  int64_t blocks, length;             // N and L
-  int64_t lists, list_heads, chosen;  // G, 1 or H, and K
+  int64_t blocks, stored_length, length;  // N, M and L
+  int64_t lists, list_heads, chosen;      // G, 1 or Hk or H, and K
+  int64_t own_keys, own_blocks;           // S and B
+  int64_t width;                          // W, K with weights of lists
 
   explicit ListedSizes(const ops::ListedAttentionInputs& in);
   int64_t group() const { return heads / kv_heads; }  // query heads per key head
+  // Query heads of a key head that read a list together.
+  int64_t together() const { return list_heads <= kv_heads ? group() : 1; }
 };
 
 void check_listed_attention(const ListedSizes& sizes, const Tensor& out, const Tensor& lse, const Tensor& mass,

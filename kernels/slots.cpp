@@ -7,7 +7,6 @@
 #include "kernels/axis.h"
 #include "kernels/block_attention.h"
 #include "kernels/choice.h"
-#include "kernels/chunk_attention.h"
 #include "kernels/convolution.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/delta.h"
@@ -16,6 +15,7 @@
 #include "kernels/gemm.h"
 #include "kernels/knn.h"
 #include "kernels/listed_attention.h"
+#include "kernels/listed_sizes.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
@@ -132,7 +132,7 @@ double listed_pairs(const ListedAttentionInputs& in) {
     const auto own = blocks.begin() + (i / queries * count + list) * of_list;
     read += std::count_if(own, own + of_list, [](int32_t block) { return block >= 0; });
   }
-  return static_cast<double>(read * in.keys.dim(1) * (in.q.dim(2) / in.blocks.dim(2)));
+  return static_cast<double>(read * ListedSizes(in).length * (in.q.dim(2) / in.blocks.dim(2)));
 }
 
 double listed_attention_flops(const Tensor&, const Tensor&, const Tensor&, const ListedAttentionInputs& in) {
@@ -142,25 +142,9 @@ double listed_attention_flops(const Tensor&, const Tensor&, const Tensor&, const
 // Counts the logits, the gradients of their softmax, and the requested gradients.
 double listed_attention_backward_flops(const ListedAttentionGradients& g, const Tensor&, const Tensor&, const Tensor&,
                                        const Tensor&, const ListedAttentionInputs& in) {
-  const int64_t by_key = 1 + (g.dq.defined() ? 1 : 0) + (g.dkeys.defined() ? 1 : 0);
-  const int64_t by_value = 1 + (g.dvalues.defined() ? 1 : 0);
+  const int64_t by_key = 1 + (g.dq.defined() ? 1 : 0) + (g.dkeys.defined() || g.down_keys.defined() ? 1 : 0);
+  const int64_t by_value = 1 + (g.dvalues.defined() || g.down_values.defined() ? 1 : 0);
   return listed_pairs(in) * 2 * static_cast<double>(by_key * in.q.dim(3) + by_value * in.values.dim(3));
-}
-
-// Returns the number of pairs of a query and a key of a chunk that it has chosen, times heads.
-double chunk_pairs(const ChunkAttentionInputs& in) {
-  const std::vector<int32_t> chosen = in.chosen.to_vector<int32_t>();
-  const auto read = std::count_if(chosen.begin(), chosen.end(), [](int32_t chunk) { return chunk >= 0; });
-  return static_cast<double>(read * in.keys.dim(3) * (in.q.dim(2) / in.keys.dim(1)));
-}
-
-double chunk_attention_flops(const Tensor&, const Tensor&, const ChunkAttentionInputs& in) {
-  return chunk_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.values.dim(4));
-}
-
-double chunk_attention_backward_flops(const ChunkAttentionGradients&, const Tensor&, const Tensor&,
-                                      const ChunkAttentionInputs& in) {
-  return chunk_pairs(in) * 2 * static_cast<double>(3 * in.q.dim(3) + 2 * in.values.dim(4));
 }
 
 double nearest_code_flops(const Tensor&, const Tensor&, const Tensor&, const Tensor& x, const Tensor& codebook) {
@@ -202,8 +186,6 @@ double delta_rule_backward_flops(const DeltaGradients&, const Tensor& dout, cons
   attention_backward.count_flops(attention_backward_flops);
   block_attention.count_flops(block_attention_flops);
   block_attention_backward.count_flops(block_attention_backward_flops);
-  chunk_attention.count_flops(chunk_attention_flops);
-  chunk_attention_backward.count_flops(chunk_attention_backward_flops);
   listed_attention.count_flops(listed_attention_flops);
   listed_attention_backward.count_flops(listed_attention_backward_flops);
   knn_search.count_flops(knn_search_flops);

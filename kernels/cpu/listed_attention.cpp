@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "kernels/cpu/listed_backward.h"
-#include "kernels/cpu/listed_queries.h"
 
 namespace quire::cpu {
 
@@ -18,99 +17,42 @@ void dispatch_both(const ops::ListedAttentionInputs& in, Function&& function) {
   });
 }
 
-// p: logits [S, lanes]; those of the first `whole` lanes become weight * p. log_sums: the log of each query's divisor.
+// Returns how many queries a part has: so many that blocks have many readers, and so few that their lines stay in the
+// second-level cache.
 template <typename T>
-void weigh(T* p, T* log_sums, int64_t lanes, int64_t whole, int64_t length, T weight, bool softmax_one) {
-  const Vector<T> zero{};
-  for (int64_t a = 0; a < whole; a += kLanes<T>) {
-    T* const x = p + a;
-    Vector<T> top = softmax_one ? zero : std::numeric_limits<T>::lowest() - zero;
-    for (int64_t j = 0; j < length; ++j) top = larger<T>(top, load_vector(x + j * lanes));
-    Vector<T> sum = softmax_one ? exponential<T>(-top) : zero;
-    for (int64_t j = 0; j < length; ++j) {
-      const Vector<T> value = exponential<T>(load_vector(x + j * lanes) - top);
-      store_vector(x + j * lanes, value);
-      sum += value;
-    }
-    // The sum is 0 when all logits are -inf.
-    const Vector<T> factor = sum == zero ? zero : weight / sum;
-    for (int64_t j = 0; j < length; ++j) store_vector(x + j * lanes, load_vector(x + j * lanes) * factor);
-    store_vector(log_sums + a, top);
-    for (int64_t i = 0; i < kLanes<T>; ++i) log_sums[a + i] += std::log(sum[i]);
+int64_t queries_of_part(const ListedSizes& s) {
+  constexpr int64_t kBytes = 512 << 10;
+  const int64_t bytes = s.group() * 2 * (s.size + s.value_size) * static_cast<int64_t>(sizeof(T));
+  return std::max<int64_t>(64, kBytes / std::max<int64_t>(1, bytes));
+}
+
+// Appends the parts of a row and key head.
+void cut(std::vector<ListedPart>& to, const ListedSizes& s, int64_t row, int64_t kv_head, int64_t max_queries) {
+  if (s.queries == 0) return;
+  const int64_t some = ceil_div(s.queries, ceil_div(s.queries, max_queries));
+  for (int64_t first = 0; first < s.queries; first += some) {
+    to.push_back({row, kv_head, first, std::min(s.queries, first + some)});
   }
 }
 
-// Does the same, with the same bits, for one query whose logits are adjacent. There must be room for a vector after
-// them.
+// Parts that give work to every thread. A query gets the same bits in any part.
 template <typename T>
-T weigh(T* p, int64_t length, T weight, bool softmax_one) {
-  const Vector<T> zero{};
-  T top = softmax_one ? T{0} : std::numeric_limits<T>::lowest();
-  for (int64_t j = 0; j < length; ++j) top = p[j] > top ? p[j] : top;
-  for (int64_t j = 0; j < length; j += kLanes<T>) {
-    store_vector(p + j, exponential<T>(load_vector(p + j) - (top + zero)));
+std::vector<std::vector<ListedPart>> small_parts(const ListedSizes& s) {
+  const int64_t shares = ceil_div(ThreadPool::current().threads(), std::max<int64_t>(1, s.rows * s.kv_heads));
+  std::vector<ListedPart> parts;
+  for (int64_t part = 0; part < s.rows * s.kv_heads; ++part) {
+    cut(parts, s, part / s.kv_heads, part % s.kv_heads, std::min(queries_of_part<T>(s), ceil_div(s.queries, shares)));
   }
-  T sum = softmax_one ? exponential<T>(-(top + zero))[0] : T{0};
-  for (int64_t j = 0; j < length; ++j) sum += p[j];
-  ArrayView<T>(p, length) *= sum == T{0} ? T{0} : weight / sum;
-  return top + std::log(sum);
+  std::vector<std::vector<ListedPart>> alone;
+  for (const ListedPart& part : parts) alone.push_back({part});
+  return alone;
 }
 
-template <typename T, typename S>
-void forward_tile(const Tensor& out, const Tensor& lse, const ops::ListedAttentionInputs& in, const ListedSizes& s,
-                  const QueryRun& tile, int64_t head) {
-  const int64_t lanes = lanes_of<T>(tile), whole = whole_lanes<T>(tile);
-  const int64_t kv_head = head / s.group();
-  const int64_t stride = s.heads * s.value_size;
-  const T* const from = in.q.data<T>() + line_of(s, tile, head, s.size);
-  T* const to = out.data<T>() + line_of(s, tile, head, s.value_size);
-  T* const log_sums = lse.data<T>() + lse_of(s, tile, head);
-  T* const q = scratch<T>(0, s.size * lanes);
-  T* const p = scratch<T>(1, s.length * lanes);
-  LinesByFeature<T> by_feature(s, s.size, 4);
-  T* const one = scratch<T>(5, s.size + by_feature.lanes());  // a query, and its logits
-  if (tile.list >= 0) {
-    turn_queries(q, whole, from, s.heads * s.size, tile.count, s.size, static_cast<T>(in.scale));
-  }
-  std::array<T, kListQueries> own;
-  bool written = false;
-  for (int64_t n = 0; n < s.chosen; ++n) {
-    const int64_t chunk = tile.list < 0 ? -1 : chunk_of(in, s, tile, n);
-    if (chunk < 0) {
-      for (int64_t a = 0; a < tile.count; ++a) log_sums[a * s.chosen + n] = 0;
-      continue;
-    }
-    const Operand<T> keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 2);
-    const T weight = in.weight.data<T>()[(tile.row * s.lists + tile.list) * s.chosen + n];
-    block_product(p, lanes, keys, q, whole, s.length, whole, s.size, false);
-    weigh(p, own.data(), lanes, whole, s.length, weight, in.softmax_one);
-    if (whole < tile.count) by_feature.load(keys);
-    for (int64_t a = whole; a < tile.count; ++a) {
-      T* const logits = one + s.size;
-      for (int64_t f = 0; f < s.size; ++f) one[f] = from[a * s.heads * s.size + f] * static_cast<T>(in.scale);
-      by_feature.multiply(logits, one);
-      own[static_cast<size_t>(a)] = weigh(logits, s.length, weight, in.softmax_one);
-      column_of(p + a, lanes, s.length) = ArrayView<T>(logits, s.length);
-    }
-    for (int64_t a = 0; a < tile.count; ++a) log_sums[a * s.chosen + n] = own[static_cast<size_t>(a)];
-    const Operand<T> values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 3);
-    block_product(to, stride, Operand<T>{p, lanes, true}, values.data, values.stride, tile.count, s.value_size,
-                  s.length, written);
-    written = true;
-  }
-  for (int64_t a = 0; a < tile.count && !written; ++a) std::fill_n(to + a * stride, s.value_size, T{0});
-}
-
-// Returns groups of runs that must be processed in order because they add to the same gradients of keys and values:
-// those of rows that share chunks, directly or through other rows. Chunks of different groups are disjoint. Without
-// these gradients every run is a group.
-std::vector<std::vector<QueryRun>> groups_of(const std::vector<QueryRun>& runs, const ops::ListedAttentionInputs& in,
-                                             const ListedSizes& s, bool shared) {
-  std::vector<std::vector<QueryRun>> groups;
-  if (!shared) {
-    for (const QueryRun& run : runs) groups.push_back({run});
-    return groups;
-  }
+// Groups of parts that add to the same gradients of keys: those of rows that share stored blocks, directly or through
+// other rows.
+template <typename T>
+std::vector<std::vector<ListedPart>> parts_by_keys(const ops::ListedAttentionInputs& in, const ListedSizes& s,
+                                                   bool stored) {
   std::vector<int64_t> parent(static_cast<size_t>(s.rows));
   std::iota(parent.begin(), parent.end(), 0);
   const auto root = [&](int64_t row) {
@@ -119,73 +61,209 @@ std::vector<std::vector<QueryRun>> groups_of(const std::vector<QueryRun>& runs, 
   };
   std::vector<int64_t> reader(static_cast<size_t>(s.blocks), -1);
   const int32_t* const chosen = in.blocks.data<int32_t>();
-  for (int64_t i = 0; i < in.blocks.numel(); ++i) {
-    if (chosen[i] < 0) continue;
+  for (int64_t i = 0; i < in.blocks.numel() && stored; ++i) {
+    if (chosen[i] < 0 || chosen[i] >= s.blocks) continue;
     int64_t& first = reader[static_cast<size_t>(chosen[i])];
-    const int64_t own = root(i / (s.lists * s.chosen));
+    const int64_t own = root(i * s.rows / in.blocks.numel());
     if (first < 0) first = own;
     const int64_t other = root(first);
     parent[static_cast<size_t>(std::max(own, other))] = std::min(own, other);
   }
-  groups.resize(static_cast<size_t>(s.rows));
-  for (const QueryRun& run : runs) groups[static_cast<size_t>(root(run.row))].push_back(run);
+  std::vector<std::vector<ListedPart>> groups(static_cast<size_t>(s.rows * s.kv_heads));
+  for (int64_t part = 0; part < s.rows * s.kv_heads; ++part) {
+    const int64_t row = part / s.kv_heads, kv_head = part % s.kv_heads;
+    cut(groups[static_cast<size_t>(root(row) * s.kv_heads + kv_head)], s, row, kv_head, queries_of_part<T>(s));
+  }
   return groups;
 }
 
-void attend_by_list(const Tensor& out, const Tensor& lse, const ops::ListedAttentionInputs& in, const ListedSizes& s) {
-  const std::vector<QueryRun> runs = query_runs(in, s);
-  dispatch_both(in, [&](auto type, auto stored) {
-    using T = decltype(type);
-    std::vector<QueryRun> tiles;
-    for (const QueryRun& run : runs) for_query_tiles<T>(run, [&](const QueryRun& tile) { tiles.push_back(tile); });
-    const auto count = static_cast<int64_t>(tiles.size());
-    parallel_for(count * s.heads, [&](int64_t n) {
-      forward_tile<T, decltype(stored)>(out, lse, in, s, tiles[static_cast<size_t>(n % count)], n / count);
-    });
-  });
-}
-
-void gradients_by_list(const ops::ListedAttentionGradients& g, const Tensor& dout, const Tensor& lse,
-                       const ops::ListedAttentionInputs& in, const ListedSizes& s) {
-  const bool shared = g.dkeys.defined() || g.dvalues.defined();
-  const std::vector<std::vector<QueryRun>> groups = groups_of(query_runs(in, s), in, s, shared);
-  for (const Tensor* gradient : {&g.dkeys, &g.dvalues, &g.dweight}) {
-    if (gradient->defined()) gradient->zero();
-  }
-  dispatch_both(in, [&](auto type, auto stored) {
-    using T = decltype(type);
-    std::vector<T> dweight(static_cast<size_t>(g.dweight.defined() ? s.kv_heads * g.dweight.numel() : 0));
-    const ListBackward<T, decltype(stored)> backward{g, dout, lse, in, s, dweight};
-    parallel_for(static_cast<int64_t>(groups.size()) * s.kv_heads, [&](int64_t n) {
-      for (const QueryRun& run : groups[static_cast<size_t>(n / s.kv_heads)]) backward.run(run, n % s.kv_heads);
-    });
-    for (int64_t h = 0; h < s.kv_heads && g.dweight.defined(); ++h) {
-      ArrayView<T>(g.dweight.data<T>(), g.dweight.numel()) +=
-          ConstArrayView<T>(dweight.data() + h * g.dweight.numel(), g.dweight.numel());
+// Calls body(part, task) for each part, those of a group one after the other.
+template <typename T, typename S, typename Body>
+void for_each_task(const ops::ListedAttentionInputs& in, const ListedSizes& s,
+                   const std::vector<std::vector<ListedPart>>& groups, const Body& body) {
+  parallel_for(static_cast<int64_t>(groups.size()), [&](int64_t n) {
+    for (const ListedPart& part : groups[static_cast<size_t>(n)]) {
+      ListedTask<T, S> task{in, s, part.kv_head, {}};
+      add_reads(task.reads, in, s, part);
+      sort_by_block(task.reads);
+      body(part, task);
     }
   });
 }
 
-// Lists that many queries read are taken list by list, since a product then has all of them; others by query. Forward
-// and backward, with 4 heads of 64 features on one core with AVX-512: 520 queries in lists of 65 that read 8 blocks of
-// 64 keys take 1.6 and 2.2 ms by list, and 5.7 and 9.0 ms by query; with a list of 4 blocks of 51 keys each and one
-// head they take 2.0 and 3.4 ms by list, and 0.8 and 1.1 ms by query. Blocks of one key, 32 for a query, would take 9.0
-// and 16.5 ms, for which knn_attention needs 1.9 and 2.4 ms: so it stays an operation of its own.
+// The values of a tile by lane, and of queries and heads: those of a softmax over all that were read so far.
+template <typename T>
+struct ListedSoftmax {
+  T *top, *sum;               // of the block
+  T *all_top, *all_sum;       // of the blocks read so far
+  T *keep, *factor, *log_of;  // the factors of their sum and of the block's; the log of what the block adds
+
+  explicit ListedSoftmax(int64_t lanes, int slot) {
+    T* next = scratch<T>(slot, 7 * lanes);
+    for (T** each : {&top, &sum, &all_top, &all_sum, &keep, &factor, &log_of}) {
+      *each = next;
+      next += lanes;
+    }
+    std::fill_n(top, 7 * lanes, T{0});
+  }
+
+  // p [L, lanes]: the logits of regular keys become exponentials.
+  void take(T* p, int64_t lanes, int64_t regular, bool softmax_one) const {
+    const Vector<T> zero{};
+    for (int64_t a = 0; a < lanes; a += kLanes<T>) {
+      T* const x = p + a;
+      Vector<T> largest = softmax_one ? zero : std::numeric_limits<T>::lowest() - zero;
+      for (int64_t j = 0; j < regular; ++j) largest = larger<T>(largest, load_vector(x + j * lanes));
+      Vector<T> total = softmax_one ? exponential<T>(-largest) : zero;
+      for (int64_t j = 0; j < regular; ++j) {
+        const Vector<T> value = exponential<T>(load_vector(x + j * lanes) - largest);
+        store_vector(x + j * lanes, value);
+        total += value;
+      }
+      store_vector(top + a, largest);
+      store_vector(sum + a, total);
+      const Eigen::Map<Eigen::Array<T, kLanes<T>, 1>> totals(sum + a), tops(top + a);
+      Eigen::Map<Eigen::Array<T, kLanes<T>, 1>>(log_of + a) = tops + totals.log();
+    }
+  }
+  // factor holds the weights.
+  void weigh(int64_t lanes) const {
+    for (int64_t a = 0; a < lanes; a += kLanes<T>) {
+      const Vector<T> total = load_vector(sum + a);
+      // The sum is 0 when all logits are -inf.
+      store_vector(factor + a, total == Vector<T>{} ? Vector<T>{} : load_vector(factor + a) / total);
+    }
+  }
+  // marks: the logits of landmarks, or null.
+  void merge(int64_t lanes, const T* marks) const {
+    const Vector<T> none = -std::numeric_limits<T>::infinity() - Vector<T>{}, one = T{1} - Vector<T>{};
+    for (int64_t a = 0; a < lanes; a += kLanes<T>) {
+      const Vector<T> own = load_vector(sum + a), before = load_vector(all_top + a);
+      const auto empty = own == Vector<T>{};
+      const Vector<T> gate = marks != nullptr ? load_vector(marks + a) : empty ? none : load_vector(top + a);
+      const Vector<T> largest = larger<T>(before, gate);
+      const Vector<T> share = exponential<T>(gate - largest), kept = exponential<T>(before - largest);
+      store_vector(all_sum + a, load_vector(all_sum + a) * kept + share * (marks != nullptr ? one : own));
+      store_vector(all_top + a, largest);
+      store_vector(keep + a, kept);
+      store_vector(factor + a, marks == nullptr ? share : empty ? Vector<T>{} : share / own);
+      if (marks != nullptr) store_vector(log_of + a, gate);
+    }
+  }
+};
+
+// Tops and sums of the softmax over all that a query and head has read so far, by line.
+template <typename T>
+struct ListedSums {
+  std::vector<T> top, sum;
+};
+
+template <typename T, typename S>
+void attend(const Tensor& out, const Tensor& lse, const Tensor& mass, const ListedTask<T, S>& task,
+            ListedSums<T>& sums) {
+  const ops::ListedAttentionInputs& in = task.in;
+  const ListedSizes& s = task.s;
+  const int64_t max_lanes = task.max_lanes(), width = s.value_size;
+  T* const packed = scratch<T>(0, max_lanes * s.size);
+  T* const q = scratch<T>(1, max_lanes * s.size);
+  T* const p = scratch<T>(2, max_lanes * s.length);
+  T* const y = scratch<T>(3, max_lanes * width);
+  const ListedSoftmax<T> softmax(max_lanes, 4);
+  const bool weighted = in.weight.defined();
+  const T* const weights = weighted ? in.weight.data<T>() : nullptr;
+  T* const result = out.data<T>();
+  T* const log_sums = weighted ? lse.data<T>() : mass.defined() ? mass.data<T>() : nullptr;
+  task.for_each_tile([&](const Read* reads, int64_t count, int64_t lanes) {
+    const int32_t block = reads->block;
+    const int64_t queries = count * s.together(), length = task.length(block);
+    const int64_t regular = length - (in.landmarks ? 1 : 0);
+    task.pack(packed, in.q.data<T>(), reads, count, s.size);
+    task.rotate_queries(packed, reads, count, false);
+    task.turn(q, lanes, packed, queries, s.size, static_cast<T>(in.scale));
+    block_product(p, lanes, task.keys(block, 5), q, lanes, length, lanes, s.size, false);
+    softmax.take(p, lanes, regular, in.softmax_one);
+    task.for_each_line(reads, count, [&](const auto& x) {
+      const auto at = static_cast<size_t>(x.line);
+      if (weighted) softmax.factor[x.lane] = weights[task.weight_of(x)];
+      if (!weighted) softmax.all_top[x.lane] = sums.top[at], softmax.all_sum[x.lane] = sums.sum[at];
+    });
+    if (weighted) softmax.weigh(lanes);
+    if (!weighted) softmax.merge(lanes, in.landmarks ? p + regular * lanes : nullptr);
+    const Operand<T> values = task.values(block, 5);
+    task.prefetch(result, reads, count, width);
+    block_product(y, width, Operand<T>{p, lanes, true}, values.data, values.stride, queries, width, regular, false);
+    task.for_each_line(reads, count, [&](const auto& x) {
+      ArrayView<T> total(result + x.line * width, width);
+      const ConstArrayView<T> more(y + x.lane * width, width);
+      const T factor = softmax.factor[x.lane];
+      if (log_sums != nullptr) log_sums[x.by_head * s.chosen + x.n] = softmax.log_of[x.lane];
+      if (weighted) {
+        total += factor * more;
+        return;
+      }
+      const auto at = static_cast<size_t>(x.line);
+      sums.top[at] = softmax.all_top[x.lane], sums.sum[at] = softmax.all_sum[x.lane];
+      total *= softmax.keep[x.lane];
+      // A block without a share adds nothing, even where its values are infinite.
+      if (factor != T{0}) total += factor * more;
+    });
+  });
+}
+
+// One order of work serves all steps: by block. All queries of a task that read a block form one product with its keys,
+// wherever they stand. 4 rows of 512 queries that each choose 3 of 40 blocks of 64 keys, 4 heads of 64 features, take
+// 15 and 18 ms forward and backward on one core with AVX-512; read query by query they took 22 and 28 ms. A single
+// query with 4 heads and 3 blocks takes 15 and 23 us, and took 5 and 7 us.
 void listed_attention(const Tensor& out, const Tensor& lse, const Tensor& mass, const ops::ListedAttentionInputs& in) {
   const ListedSizes s(in);
   check_listed_attention(s, out, lse, mass, in);
-  if (in.weight.defined()) return attend_by_list(out, lse, in, s);
-  dispatch_both(
-      in, [&](auto type, auto stored) { attend_by_query<decltype(type), decltype(stored)>(out, lse, mass, in, s); });
+  const bool weighted = in.weight.defined();
+  out.zero();
+  if (weighted) lse.zero();
+  dispatch_both(in, [&](auto type, auto stored) {
+    using T = decltype(type);
+    constexpr T kNone = -std::numeric_limits<T>::infinity();
+    const auto lines = static_cast<size_t>(weighted ? 0 : s.rows * s.queries * s.heads);
+    ListedSums<T> sums{std::vector<T>(lines, std::numeric_limits<T>::lowest()), std::vector<T>(lines, T{0})};
+    if (mass.defined()) ArrayView<T>(mass.data<T>(), mass.numel()) = kNone;
+    for_each_task<T, decltype(stored)>(in, s, small_parts<T>(s), [&](const ListedPart& part, const auto& task) {
+      attend(out, lse, mass, task, sums);
+      if (weighted) return;
+      part.for_each_line(s, [&](int64_t line) {
+        const T sum = sums.sum[static_cast<size_t>(line)];
+        if (sum != T{0}) ArrayView<T>(out.data<T>() + line * s.value_size, s.value_size) *= T{1} / sum;
+        lse.data<T>()[task.by_head(line)] = sum == T{0} ? kNone : sums.top[static_cast<size_t>(line)] + std::log(sum);
+      });
+    });
+  });
 }
 
 void listed_attention_backward(const ops::ListedAttentionGradients& g, const Tensor& dout, const Tensor& dlse,
                                const Tensor& out, const Tensor& lse, const ops::ListedAttentionInputs& in) {
   const ListedSizes s(in);
   check_listed_attention_backward(s, g, dout, dlse, out, lse, in);
-  if (in.weight.defined()) return gradients_by_list(g, dout, lse, in, s);
+  const bool stored_keys = g.dkeys.defined() || g.dvalues.defined();
+  const bool own_keys = g.down_keys.defined() || g.down_values.defined();
+  const bool of_lists = g.dweight.defined() && g.dweight.rank() == 3;
+  for (const Tensor* gradient : {&g.dq, &g.dkeys, &g.dvalues, &g.dweight, &g.down_keys, &g.down_values}) {
+    if (gradient->defined()) gradient->zero();
+  }
   dispatch_both(in, [&](auto type, auto stored) {
-    gradients_by_query<decltype(type), decltype(stored)>(g.dq, dout, dlse, out, lse, in, s);
+    using T = decltype(type);
+    std::vector<T> by_kv_head(static_cast<size_t>(of_lists ? s.kv_heads * g.dweight.numel() : 0));
+    const bool sums = stored_keys || own_keys || of_lists;  // over queries
+    for_each_task<T, decltype(stored)>(
+        in, s, sums ? parts_by_keys<T>(in, s, stored_keys) : small_parts<T>(s),
+        [&](const ListedPart& part, const auto& task) {
+          T* const dweight = of_lists              ? by_kv_head.data() + task.kv_head * g.dweight.numel()
+                             : g.dweight.defined() ? g.dweight.template data<T>()
+                                                   : nullptr;
+          ListedBackward<T, decltype(stored)>{g, dout, dlse, out, lse, task, dweight}.run(part);
+        });
+    for (int64_t h = 0; h < s.kv_heads && of_lists; ++h) {
+      ArrayView<T>(g.dweight.data<T>(), g.dweight.numel()) +=
+          ConstArrayView<T>(by_kv_head.data() + h * g.dweight.numel(), g.dweight.numel());
+    }
   });
 }
 

@@ -1,137 +1,164 @@
-// The backward pass of attention with given weights for a run of queries.
+// The backward pass of attention to listed blocks, by block.
 #pragma once
 
 #include <limits>
 
-#include "kernels/cpu/listed_tiles.h"
+#include "kernels/cpu/listed_reads.h"
 
 namespace quire::cpu {
 
-// With D = sum over j of p_j dp_j, the gradient of the weight, the gradient of a logit is weight * p (dp - D).
+// With the gradient dw of the weight that a key has, the gradient of its logit is
+//
+//   softmax: p (dw - delta), delta = dout.out - dlse, with the softmax p over all keys;
+//   landmarks and weights: share * P (dw - inner), inner = sum of P dw, with the softmax P within the block. The share
+//   is that of the landmark, whose own logit has share * (inner - delta), or the weight, which has the gradient inner.
 template <typename T, typename S>
-struct ListBackward {
+struct ListedBackward {
   const ops::ListedAttentionGradients& g;
   const Tensor& dout;
+  const Tensor& dlse;
+  const Tensor& out;
   const Tensor& lse;
-  const ops::ListedAttentionInputs& in;
-  const ListedSizes& s;
-  std::vector<T>& dweight;  // [Hk, R, L, K]: by key head
+  const ListedTask<T, S>& task;
+  T* dweight;  // of the shape of weight, or null
 
-  static constexpr int64_t kWidth = kLanes<T>;
+  // The values of a tile by lane.
+  struct Lanes {
+    T *log_sum, *share, *delta, *inner;
 
-  // p: logits [S, lanes]; those of the first `whole` lanes become weight * p. dp: gradients of p become those of q.k.
-  // Returns the sum of D over as many of the `count` queries.
-  T softmax_gradient(T* p, T* dp, const T* log_sums, int64_t count, int64_t lanes, int64_t whole, T weight) const {
-    T sum = 0;
-    const T factor = static_cast<T>(in.scale);
-    for (int64_t a = 0; a < whole; a += kWidth) {
-      const Vector<T> log_sum = load_vector(log_sums + a);
-      Vector<T> delta{};
-      for (int64_t j = 0; j < s.length; ++j) {
-        const Vector<T> value = exponential<T>(load_vector(p + j * lanes + a) - log_sum);
-        store_vector(p + j * lanes + a, value);
-        delta += value * load_vector(dp + j * lanes + a);
-      }
-      for (int64_t i = 0; i < std::min(kWidth, count - a); ++i) sum += delta[i];
-      for (int64_t j = 0; j < s.length; ++j) {
-        T* const x = p + j * lanes + a;
-        T* const dx = dp + j * lanes + a;
-        const Vector<T> weighted = load_vector(x) * weight;
-        store_vector(x, weighted);
-        store_vector(dx, weighted * factor * (load_vector(dx) - delta));
-      }
+    explicit Lanes(int64_t lanes, int slot) : log_sum(scratch<T>(slot, 4 * lanes)) {
+      share = log_sum + lanes;
+      delta = share + lanes;
+      inner = delta + lanes;
+      std::fill_n(log_sum, 4 * lanes, T{0});
     }
-    return sum;
+  };
+
+  static constexpr T kNone = -std::numeric_limits<T>::infinity();
+
+  // Returns the log of the sum of exponentials within a block.
+  static Vector<T> log_sum_of(const T* x, int64_t lanes, int64_t regular) {
+    Vector<T> top = std::numeric_limits<T>::lowest() - Vector<T>{}, sum{};
+    for (int64_t j = 0; j < regular; ++j) top = larger<T>(top, load_vector(x + j * lanes));
+    for (int64_t j = 0; j < regular; ++j) sum += exponential<T>(load_vector(x + j * lanes) - top);
+    Eigen::Array<T, kLanes<T>, 1> log;
+    store_vector(log.data(), sum);
+    log = log.log();
+    // When all logits are -inf, 0 makes their exponentials zero.
+    return sum == Vector<T>{} ? Vector<T>{} : top + load_vector(log.data());
   }
 
-  // Does the same for one query, [S] with room for a vector after it; returns its D.
-  T softmax_gradient(T* p, T* dp, T log_sum, T weight) const {
-    T delta = 0;
-    for (int64_t j = 0; j < s.length; j += kWidth) {
-      store_vector(p + j, exponential<T>(load_vector(p + j) - (log_sum + Vector<T>{})));
-    }
-    for (int64_t j = 0; j < s.length; ++j) delta += p[j] * dp[j];
-    ArrayView<T> weighted(p, s.length);
-    ArrayView<T> gradients(dp, s.length);
-    weighted *= weight;
-    gradients = weighted * static_cast<T>(in.scale) * (gradients - delta);
-    return delta;
-  }
-
-  void tile(const QueryRun& tile, int64_t head) const {
-    const int64_t lanes = lanes_of<T>(tile), whole = whole_lanes<T>(tile);
-    const int64_t kv_head = head / s.group();
-    const int64_t stride = s.heads * s.size;
-    T* const dq = g.dq.defined() ? g.dq.data<T>() + line_of(s, tile, head, s.size) : nullptr;
-    bool written = false;
-    if (tile.list >= 0) {
-      T* const q = scratch<T>(0, tile.count * s.size);
-      T* const dy = scratch<T>(1, tile.count * s.value_size);
-      T* const q_by_feature = scratch<T>(2, lanes * s.size);
-      T* const dy_by_feature = scratch<T>(3, lanes * s.value_size);
-      T* const p = scratch<T>(4, s.length * lanes);
-      T* const dp = scratch<T>(5, s.length * lanes);
-      pack_lines(q, in.q.data<T>() + line_of(s, tile, head, s.size), stride, tile.count, s.size);
-      pack_lines(dy, dout.data<T>() + line_of(s, tile, head, s.value_size), s.heads * s.value_size, tile.count,
-                 s.value_size);
-      LinesByFeature<T> keys_by_feature(s, s.size, 8), values_by_feature(s, s.value_size, 9);
-      const int64_t of_one = keys_by_feature.lanes();
-      T* const one = scratch<T>(10, s.size + 2 * of_one);  // a query, its logits, and their gradients
-      turn_queries(q_by_feature, whole, q, s.size, tile.count, s.size, static_cast<T>(in.scale));
-      turn_queries(dy_by_feature, whole, dy, s.value_size, tile.count, s.value_size, T{1});
-      const T* const log_sums = lse.data<T>() + lse_of(s, tile, head);
-      const int64_t entry = (tile.row * s.lists + tile.list) * s.chosen;
-      std::array<T, kListQueries> own{};
-      for (int64_t n = 0; n < s.chosen; ++n) {
-        const int64_t chunk = chunk_of(in, s, tile, n);
-        if (chunk < 0) continue;
-        // When all logits are -inf, so is the log of the sum; with 0 instead, exp(-inf - 0) gives p = 0.
-        for (int64_t a = 0; a < tile.count; ++a) {
-          const T log_sum = log_sums[a * s.chosen + n];
-          own[static_cast<size_t>(a)] = log_sum == -std::numeric_limits<T>::infinity() ? T{0} : log_sum;
+  // p [L, lanes]: logits become what values are weighted by. dp: gradients of weights become those of q.k.
+  void softmax_gradient(T* p, T* dp, const Lanes& of, int64_t lanes, int64_t regular) const {
+    const T scale = static_cast<T>(task.in.scale);
+    const bool whole = !task.in.landmarks && !task.in.weight.defined();
+    for (int64_t a = 0; a < lanes; a += kLanes<T>) {
+      T* const x = p + a;
+      T* const dx = dp + a;
+      Vector<T> log_sum = load_vector(of.log_sum + a), share = load_vector(of.share + a);
+      Vector<T> taken = load_vector(of.delta + a);
+      if (!whole) {
+        T* const mark = x + regular * lanes;
+        if (task.in.landmarks) {
+          share = exponential<T>(load_vector(mark) - log_sum) * share;
+          log_sum = log_sum_of(x, lanes, regular);
         }
-        const Operand<T> keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 6);
-        const Operand<T> values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 7);
-        const T weight = in.weight.data<T>()[entry + n];
-        block_product(p, lanes, keys, q_by_feature, whole, s.length, whole, s.size, false);
-        block_product(dp, lanes, values, dy_by_feature, whole, s.length, whole, s.value_size, false);
-        T delta = softmax_gradient(p, dp, own.data(), tile.count, lanes, whole, weight);
-        if (whole < tile.count) {
-          keys_by_feature.load(keys);
-          values_by_feature.load(values);
+        Vector<T> inner{};
+        for (int64_t j = 0; j < regular; ++j) {
+          const Vector<T> value = exponential<T>(load_vector(x + j * lanes) - log_sum);
+          store_vector(x + j * lanes, value);
+          inner += value * load_vector(dx + j * lanes);
         }
-        for (int64_t a = whole; a < tile.count; ++a) {
-          T* const logits = one + s.size;
-          T* const gradients = logits + of_one;
-          for (int64_t f = 0; f < s.size; ++f) one[f] = q[a * s.size + f] * static_cast<T>(in.scale);
-          keys_by_feature.multiply(logits, one);
-          values_by_feature.multiply(gradients, dy + a * s.value_size);
-          delta += softmax_gradient(logits, gradients, own[static_cast<size_t>(a)], weight);
-          column_of(p + a, lanes, s.length) = ArrayView<T>(logits, s.length);
-          column_of(dp + a, lanes, s.length) = ArrayView<T>(gradients, s.length);
-        }
-        if (g.dweight.defined()) dweight[static_cast<size_t>(kv_head * in.weight.numel() + entry + n)] += delta;
-        if (g.dvalues.defined()) {
-          block_product(g.dvalues.data<T>() + line_of(s, chunk, kv_head, s.value_size), s.kv_heads * s.value_size,
-                        Operand<T>{p, lanes}, dy, s.value_size, s.length, s.value_size, tile.count, true);
-        }
-        if (g.dkeys.defined()) {
-          block_product(g.dkeys.data<T>() + line_of(s, chunk, kv_head, s.size), s.kv_heads * s.size,
-                        Operand<T>{dp, lanes}, q, s.size, s.length, s.size, tile.count, true);
-        }
-        if (dq == nullptr) continue;
-        block_product(dq, stride, Operand<T>{dp, lanes, true}, keys.data, keys.stride, tile.count, s.size, s.length,
-                      written);
-        written = true;
+        if (task.in.landmarks) store_vector(mark, Vector<T>{});
+        if (task.in.landmarks) store_vector(dx + regular * lanes, share * (inner - taken) * scale);
+        store_vector(of.inner + a, inner);
+        taken = inner;
+      }
+      for (int64_t j = 0; j < regular; ++j) {
+        const Vector<T> own = load_vector(x + j * lanes);
+        const Vector<T> weighted = (whole ? exponential<T>(own - log_sum) : own) * share;
+        store_vector(x + j * lanes, weighted);
+        store_vector(dx + j * lanes, weighted * scale * (load_vector(dx + j * lanes) - taken));
       }
     }
-    for (int64_t a = 0; a < tile.count && dq != nullptr && !written; ++a) std::fill_n(dq + a * stride, s.size, T{0});
   }
 
-  void run(const QueryRun& run, int64_t kv_head) const {
-    for (int64_t head = kv_head * s.group(); head < (kv_head + 1) * s.group(); ++head) {
-      for_query_tiles<T>(run, [&](const QueryRun& part) { tile(part, head); });
-    }
+  // Returns the place in a gradient of keys or values of a block's kind; null: it is constant.
+  T* place_in(const Tensor& stored, const Tensor& own, int32_t block, int64_t size) const {
+    const Tensor& all = block < task.s.blocks ? stored : own;
+    return all.defined() ? all.data<T>() + task.place_of(block, size) : nullptr;
+  }
+
+  void load(const Lanes& of, const Read* reads, int64_t count, const std::vector<T>& deltas, size_t first) const {
+    const ops::ListedAttentionInputs& in = task.in;
+    const bool weighted = in.weight.defined();
+    const T* const log_sums = lse.data<T>();
+    const T* const weights = weighted ? in.weight.data<T>() : nullptr;
+    task.for_each_line(reads, count, [&](const auto& x) {
+      const T log_sum = log_sums[weighted ? x.by_head * task.s.chosen + x.n : x.by_head];
+      of.log_sum[x.lane] = log_sum == kNone ? T{0} : log_sum;
+      of.share[x.lane] = weighted ? weights[task.weight_of(x)] : log_sum == kNone ? T{0} : T{1};
+      of.delta[x.lane] = weighted ? T{0} : deltas[static_cast<size_t>(x.line) - first];
+    });
+  }
+
+  // Returns delta of the lines of a part, from line `first` on.
+  std::vector<T> deltas_of(const ListedPart& part, size_t first) const {
+    const ListedSizes& s = task.s;
+    if (task.in.weight.defined()) return {};
+    std::vector<T> deltas(static_cast<size_t>((part.last - part.first) * s.heads));
+    part.for_each_line(s, [&](int64_t line) {
+      const ConstArrayView<T> dy(dout.data<T>() + line * s.value_size, s.value_size);
+      const ConstArrayView<T> y(out.data<T>() + line * s.value_size, s.value_size);
+      const T dsum = dlse.defined() ? dlse.data<T>()[task.by_head(line)] : T{0};
+      deltas[static_cast<size_t>(line) - first] = (dy * y).sum() - dsum;
+    });
+    return deltas;
+  }
+
+  void run(const ListedPart& part) const {
+    const ListedSizes& s = task.s;
+    const int64_t max_lanes = task.max_lanes();
+    T* const q = scratch<T>(0, max_lanes * s.size);
+    T* const dy = scratch<T>(1, max_lanes * s.value_size);
+    T* const q_by_feature = scratch<T>(2, max_lanes * s.size);
+    T* const dy_by_feature = scratch<T>(3, max_lanes * s.value_size);
+    T* const p = scratch<T>(4, max_lanes * s.length);
+    T* const dp = scratch<T>(5, max_lanes * s.length);
+    T* const dq = scratch<T>(6, max_lanes * s.size);
+    const Lanes of(max_lanes, 7);
+    const auto first_line = static_cast<size_t>((part.row * s.queries + part.first) * s.heads);
+    const std::vector<T> deltas = deltas_of(part, first_line);
+    task.for_each_tile([&](const Read* reads, int64_t count, int64_t lanes) {
+      const int32_t block = reads->block;
+      const int64_t queries = count * s.together(), length = task.length(block);
+      const int64_t regular = length - (task.in.landmarks ? 1 : 0);
+      task.pack(q, task.in.q.template data<T>(), reads, count, s.size);
+      task.rotate_queries(q, reads, count, false);
+      task.pack(dy, dout.data<T>(), reads, count, s.value_size);
+      task.turn(q_by_feature, lanes, q, queries, s.size, static_cast<T>(task.in.scale));
+      task.turn(dy_by_feature, lanes, dy, queries, s.value_size, T{1});
+      load(of, reads, count, deltas, first_line);
+      const Operand<T> keys = task.keys(block, 8), values = task.values(block, 9);
+      block_product(p, lanes, keys, q_by_feature, lanes, length, lanes, s.size, false);
+      block_product(dp, lanes, values, dy_by_feature, lanes, regular, lanes, s.value_size, false);
+      softmax_gradient(p, dp, of, lanes, regular);
+      if (dweight != nullptr) {
+        task.for_each_line(reads, count, [&](const auto& x) { dweight[task.weight_of(x)] += of.inner[x.lane]; });
+      }
+      if (T* const to = place_in(g.dvalues, g.down_values, block, s.value_size); to != nullptr) {
+        block_product(to, s.kv_heads * s.value_size, Operand<T>{p, lanes}, dy, s.value_size, regular, s.value_size,
+                      queries, true);
+      }
+      if (T* const to = place_in(g.dkeys, g.down_keys, block, s.size); to != nullptr) {
+        block_product(to, s.kv_heads * s.size, Operand<T>{dp, lanes}, q, s.size, length, s.size, queries, true);
+      }
+      if (!g.dq.defined()) return;
+      task.prefetch(g.dq.data<T>(), reads, count, s.size);
+      block_product(dq, s.size, Operand<T>{dp, lanes, true}, keys.data, keys.stride, queries, s.size, length, false);
+      task.rotate_queries(dq, reads, count, true);
+      task.add(g.dq.data<T>(), dq, reads, count, s.size);
+    });
   }
 };
 

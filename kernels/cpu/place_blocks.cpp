@@ -63,6 +63,12 @@ void place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own,
         slot.data<int32_t>()[query * top_k + n] = n < count ? row.slot(age) : -1;
         rotation.data<int32_t>()[query * top_k + n] = static_cast<int32_t>(back);
       }
+      for (int64_t n = 0; n < top_k && in.own_blocks > 0; ++n) {
+        if (from[n] < in.stored) continue;
+        const int64_t number = row.row * in.own_blocks + from[n] - in.stored;
+        slot.data<int32_t>()[query * top_k + count] = static_cast<int32_t>(-2 - number);
+        rotation.data<int32_t>()[query * top_k + count++] = 0;
+      }
     }
   });
 }

@@ -60,7 +60,7 @@ FetchedEntries fetch_entries(const StateView& state, std::initializer_list<LogId
     number[slot] = static_cast<int32_t>(requested.size());
     requested.push_back(static_cast<int32_t>(slot));
   }
-  for (int32_t& slot : slots) slot = slot < 0 ? -1 : number[static_cast<size_t>(slot)];
+  for (int32_t& slot : slots) slot = slot < 0 ? slot : number[static_cast<size_t>(slot)];
   fetched.slot = Tensor::from(slots, chosen.shape(), state.device());
   const std::vector<Tensor> stored = fetched.logs;
   make_room(std::max<int64_t>(1, with_places_to_spare(static_cast<int64_t>(requested.size()))));

@@ -120,6 +120,18 @@ std::vector<int32_t> HilsChunks::regular(int64_t key_heads) const {
   return lines;
 }
 
+std::vector<int32_t> HilsChunks::spans_of_keys() const {
+  const std::vector<int32_t> begin = by_chunk().begin;
+  std::vector<int32_t> spans;
+  for (size_t i = 0; i < begin.size(); ++i) {
+    const int64_t row = static_cast<int64_t>(i) / own_;
+    const bool there = begin[i] >= 0;
+    spans.push_back(there ? static_cast<int32_t>(row * (before() + length_) + begin[i]) : 0);
+    spans.push_back(there ? static_cast<int32_t>(config_.regular()) : 0);
+  }
+  return spans;
+}
+
 std::vector<int32_t> HilsChunks::marked(int64_t key_heads) const {
   const std::vector<int32_t> begin = by_chunk().begin;
   const int64_t keys = before() + length_;
@@ -193,6 +205,7 @@ HilsTables HilsChunks::tables(Device device, int64_t key_heads, const TableMaker
   if (!config_.chooses()) return t;
   t.regular = made("regular", {rows_, key_heads, own_, config_.regular()}, [&] { return regular(key_heads); });
   t.marked = made("marked", {rows_, own_, key_heads}, [&] { return marked(key_heads); });
+  t.spans = made("spans", {rows_ * own_, 2}, [&] { return spans_of_keys(); });
   t.landmarks = made("landmarks", by_chunk, [&] { return this->by_chunk().landmarks; });
   t.mark_position = made("mark_position", by_chunk, [&] { return this->by_chunk().mark_position; });
   t.chunk_position = made("chunk_position", by_chunk, [&] { return this->by_chunk().chunk_position; });

@@ -36,6 +36,7 @@ struct HilsTables {
   Tensor place;           // i32 [R, T]: position counted from the beginning of the cell's own chunk
   Tensor regular;    // i32 [R, Hk, G, S - 1]: the regular keys of own chunks, as lines of [R, before + T, Hk]; -1: none
   Tensor marked;     // i32 [R, G, Hk]: the keys of their landmarks, in the same way
+  Tensor spans;      // i32 [R G, 2]: the first regular key of own chunks among R (before + T), and how many; 0: none
   Tensor landmarks;  // i32 [R, G]: their cells; -1: none
   Tensor mark_position;   // i32 [R, G]: positions of the landmarks
   Tensor chunk_position;  // i32 [R, G]: positions at which the chunks begin
@@ -84,6 +85,7 @@ class HilsChunks {
   ByCell by_cell() const;
   ByChunk by_chunk() const;
   std::vector<int32_t> regular(int64_t key_heads) const;
+  std::vector<int32_t> spans_of_keys() const;
   std::vector<int32_t> marked(int64_t key_heads) const;
   std::vector<uint8_t> candidates() const;
   std::vector<uint8_t> terms(int64_t chosen) const;

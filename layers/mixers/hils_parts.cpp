@@ -2,10 +2,9 @@
 #include "layers/mixers/hils_parts.h"
 
 #include <algorithm>
-#include <span>
 
 #include "autograd/functions/axis.h"
-#include "autograd/functions/blocks.h"
+#include "autograd/functions/listed_attention.h"
 #include "autograd/functions/rows.h"
 
 namespace quire {
@@ -29,10 +28,6 @@ void HilsParts::read_window(HilsMix& mix, const Variable& keys, const Variable& 
 Variable HilsParts::own_lines(const Variable& lines) const {
   const int64_t size = lines.dim(3);
   return gather_rows(tape_, reshape(tape_, lines, {lines.value().numel() / size, size}), t_.regular);
-}
-
-Variable HilsParts::regular_by_head(const Variable& x) const {
-  return permute(tape_, slice(tape_, x, 2, 0, config_.regular()), {0, 3, 1, 2, 4});
 }
 
 Tensor HilsParts::best(const Tensor& scores, const Tensor& window_sum) const {
@@ -66,51 +61,80 @@ Tensor HilsParts::best(const Tensor& scores, const Tensor& window_sum) const {
   return Tensor::from(chosen, shape, index.device());
 }
 
-std::vector<int32_t> HilsParts::on_host(const Tensor& chosen) const {
-  if (chosen.is_meta()) return std::vector<int32_t>(static_cast<size_t>(chosen.numel()), 0);  // a plan reads no values
-  return chosen.to_vector<int32_t>();
-}
-
 std::vector<int32_t> HilsParts::all_stored() const {
   std::vector<int32_t> places;
   for (int64_t i = 0; i < t_.rows * t_.stored; ++i) places.push_back(static_cast<int32_t>(i % t_.stored));
   return places;
 }
 
-std::vector<int32_t> HilsParts::take_stored(std::vector<int32_t>& chosen) const {
-  if (in_.q.value().is_meta()) return all_stored();  // more than any choice needs
-  const auto stored = static_cast<int32_t>(t_.stored), own = static_cast<int32_t>(t_.own);
-  const size_t of_row = chosen.size() / static_cast<size_t>(t_.rows);
-  std::vector<std::vector<int32_t>> found(static_cast<size_t>(t_.rows));
+HilsReads HilsParts::reads(const Tensor& chosen, bool all) const {
+  const Shape shape{t_.rows, t_.length, s_.key_heads, t_.chosen};
+  // A plan reads no values, and takes more than any choice needs.
+  if (chosen.is_meta()) return {Tensor::empty(shape, DType::i32, chosen.device()), all_stored()};
+  const auto rows = static_cast<size_t>(t_.rows), stored = static_cast<size_t>(t_.stored);
+  const std::vector<int32_t> places = chosen.to_vector<int32_t>();
+  const size_t of_row = places.size() / rows;
+  std::vector<int32_t> number(rows * stored, all ? 0 : -1);
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] >= 0 && places[i] < t_.stored) number[i / of_row * stored + static_cast<size_t>(places[i])] = 0;
+  }
+  std::vector<std::vector<int32_t>> found(rows);
   size_t count = 0;
-  for (size_t row = 0; row < found.size(); ++row) {
-    const std::span<int32_t> of_queries(chosen.data() + row * of_row, of_row);
-    std::vector<int32_t> number(static_cast<size_t>(stored), -1);
-    for (const int32_t place : of_queries) {
-      if (place >= 0 && place < stored) number[static_cast<size_t>(place)] = 0;
-    }
-    for (int32_t place = 0; place < stored; ++place) {
-      if (number[static_cast<size_t>(place)] < 0) continue;
-      number[static_cast<size_t>(place)] = own + static_cast<int32_t>(found[row].size());
-      found[row].push_back(place);
-    }
-    for (int32_t& place : of_queries) {
-      if (place >= 0) place = place < stored ? number[static_cast<size_t>(place)] : place - stored;
-    }
-    count = std::max(count, found[row].size());
+  for (size_t i = 0; i < number.size(); ++i) {
+    std::vector<int32_t>& own = found[i / stored];
+    if (number[i] < 0) continue;
+    number[i] = static_cast<int32_t>(own.size());
+    own.push_back(static_cast<int32_t>(i % stored));
+    count = std::max(count, own.size());
   }
-  std::vector<int32_t> places;
-  for (std::vector<int32_t>& of_row_found : found) {
-    of_row_found.resize(count, -1);
-    places.insert(places.end(), of_row_found.begin(), of_row_found.end());
+  HilsReads reads;
+  for (std::vector<int32_t>& own : found) {
+    own.resize(count, -1);
+    reads.places.insert(reads.places.end(), own.begin(), own.end());
   }
-  return places;
+  std::vector<int32_t> blocks(places.size(), -1);
+  const int64_t of_head = t_.length * t_.chosen;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] < 0) continue;
+    const int64_t at = static_cast<int64_t>(i), row = at / of_head / s_.key_heads;
+    const int64_t head = at / of_head % s_.key_heads, cell = at / t_.chosen % t_.length;
+    const int64_t own = places[i] - t_.stored;
+    const int64_t block =
+        own >= 0 ? -2 - row * t_.own - own
+                 : row * static_cast<int64_t>(count) + number[static_cast<size_t>(row * t_.stored + places[i])];
+    blocks[static_cast<size_t>(((row * t_.length + cell) * s_.key_heads + head) * t_.chosen + at % t_.chosen)] =
+        static_cast<int32_t>(block);
+  }
+  reads.blocks = Tensor::from(blocks, shape, chosen.device());
+  return reads;
 }
 
-HilsLines HilsParts::stored_lines(const std::vector<int32_t>& places) const {
-  if (places.empty()) return {};
-  const auto [keys, values] = in_.fetch(places);
-  return {regular_by_head(Variable::constant(keys)), regular_by_head(Variable::constant(values))};
+std::pair<Tensor, Tensor> HilsParts::stored(const std::vector<int32_t>& places) const {
+  const int64_t count = static_cast<int64_t>(places.size());
+  const auto of = [&](const Tensor& lines, int64_t size) {
+    const Shape shape{count, config_.chunk, s_.key_heads, size};
+    return count == 0 ? Tensor::empty(shape, in_.q.value().dtype(), in_.q.value().device()) : lines.reshape(shape);
+  };
+  const auto [keys, values] = count == 0 ? std::pair<Tensor, Tensor>() : in_.fetch(places);
+  return {of(keys, s_.size), of(values, s_.value_size)};
+}
+
+Variable HilsParts::all_keys(const Tensor& stored, const Variable& own) const {
+  if (t_.stored == 0) return own;
+  const Shape by_chunk{t_.rows, t_.stored, config_.chunk, s_.key_heads, s_.size};
+  const Variable regular = slice(tape_, Variable::constant(stored.reshape(by_chunk)), 2, 0, config_.regular());
+  return concatenate(tape_, std::vector{permute(tape_, regular, {0, 3, 1, 2, 4}), own}, 2);
+}
+
+Variable HilsParts::read_chunks(const HilsMix& mix, const HilsReads& reads, const std::pair<Tensor, Tensor>& stored,
+                                const Variable& keys, const Variable& values) const {
+  ops::ListedAttentionInputs settings;
+  settings.keys = stored.first, settings.values = stored.second;
+  settings.blocks = reads.blocks;
+  settings.own_blocks = t_.spans;
+  settings.length = config_.regular();
+  settings.scale = in_.scale;
+  return listed_attention(tape_, in_.q, {{}, {}, keys, values, mix.weights}, settings).out;
 }
 
 Tensor HilsParts::for_all_heads(const Tensor& index) const {

@@ -5,9 +5,10 @@
 
 namespace quire {
 
-// Keys and values of chunks, by key head: [R, Hk, C, S - 1, ..].
-struct HilsLines {
-  Variable keys, values;
+// Names the chosen chunks that a pass reads, for listed_attention.
+struct HilsReads {
+  Tensor blocks;                // i32 [R, T, Hk, K]: numbers of blocks
+  std::vector<int32_t> places;  // [R, n]: those of the stored blocks; -1: none
 };
 
 class HilsParts {
@@ -28,14 +29,16 @@ class HilsParts {
   Variable exact_scores(const Variable& keys) const;
   // Chooses for each key head: i32 [R, Hk, T, K], in ascending order.
   Tensor best(const Tensor& scores, const Tensor& window_sum) const;
-  // Returns the chosen places on the host.
-  std::vector<int32_t> on_host(const Tensor& chosen) const;
-  // Returns the stored chunks among the chosen ones, each once, as many places for every row: R n, -1 for none. Makes
-  // chosen places numbers of chunks: of the G own ones, and behind them of these n.
-  std::vector<int32_t> take_stored(std::vector<int32_t>& chosen) const;
+  // Returns the chosen places as numbers of blocks; with `all` of all stored chunks, otherwise of those that are
+  // chosen.
+  HilsReads reads(const Tensor& chosen, bool all) const;
   std::vector<int32_t> all_stored() const;
-  // Keys and values of stored chunks by key head, of places [R, n]; undefined without any.
-  HilsLines stored_lines(const std::vector<int32_t>& places) const;
+  // Keys and values of stored chunks [R n, S, Hk, ..], of places [R, n].
+  std::pair<Tensor, Tensor> stored(const std::vector<int32_t>& places) const;
+  // Keys of stored and own chunks by key head, [R, Hk, N + G, S - 1, D].
+  Variable all_keys(const Tensor& stored, const Variable& own) const;
+  Variable read_chunks(const HilsMix& mix, const HilsReads& reads, const std::pair<Tensor, Tensor>& stored,
+                       const Variable& keys, const Variable& values) const;
   // Gathers the scores of chosen places and weighs them, the window and nothing.
   void weigh(HilsMix& mix, const Variable& scores) const;
   // Returns what the window gives, weighted.
@@ -47,8 +50,6 @@ class HilsParts {
   // x [R, G, H, D] -> [R, Hk, G, H / Hk, D], and x [R, Hk, G, H / Hk, n] -> [R, G, H, n].
   Variable by_key_head(const Variable& x) const;
   Variable by_chunk(const Variable& x) const;
-  // The regular ones of x [R, C, S, Hk, ..], by key head: [R, Hk, C, S - 1, ..].
-  Variable regular_by_head(const Variable& x) const;
   Variable landmark_keys(const Variable& keys) const;  // [R, G, Hk, D]
   // x [R, G, Hk, D] for all heads: [R, G, H, D].
   Variable repeated(const Variable& x) const;

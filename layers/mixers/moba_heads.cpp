@@ -19,6 +19,22 @@ std::vector<int64_t> numbers_of(const CarriedBlocks& carried, std::vector<int64_
   return numbers;
 }
 
+// Returns what queries have read, of mass [R, H, T, K] and blocks i32 [R, T, H, K].
+std::vector<BlockRead> reads_of(const Tensor& mass, const Tensor& blocks, int64_t own_blocks) {
+  const std::vector<int32_t> all = blocks.to_vector<int32_t>();
+  std::vector<int32_t> stored, own;
+  for (const int32_t block : all) {
+    stored.push_back(std::max(block, -1));
+    own.push_back(block < -1 ? static_cast<int32_t>((-2 - block) % own_blocks) : -1);
+  }
+  std::vector<BlockRead> reads = stored_reads(mass, Tensor::from(stored, blocks.shape(), blocks.device()));
+  for (int64_t n = 0; n < blocks.dim(3); ++n) {
+    const Tensor of_one = one_of(Tensor::from(own, blocks.shape(), blocks.device()), n);
+    reads.push_back({reads[static_cast<size_t>(n)].lse, {}, of_one});
+  }
+  return reads;
+}
+
 }  // namespace
 
 MobaHeads::MobaHeads(const Scope& scope, const MobaConfig& config, const HeadShape& shape, Position position,
@@ -47,39 +63,37 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
   if (store_) all = store_->behind_tails(tape, f.state, carried, std::move(all));
   const Variable &k = all[0], &v = all[1];
 
-  const Chosen chosen = choose(f, carried, blocks, q.value(), k.value());
+  const OwnBlocks own = own_blocks(f, carried, blocks);
+  const Chosen chosen = choose(f, carried, blocks, own.count, q.value(), k.value());
   ops::BlockAttentionInputs settings;
   settings.block = blocks.block;
-  settings.first = blocks.first;
-  settings.chosen = chosen.own;
+  settings.first = own.first;
   settings.scale = scale_;
   BlockAttention mixed = block_attention(tape, q, k, v, settings);
   const bool observed = f.wants_telemetry() || f.wants_retrievals();
   std::vector<BlockRead> reads;
-  Tape idle(false);
-  if (carried.max_length > 0 && chosen.slot.dim(3) > 0) {
-    ops::ListedAttentionInputs stored;
+  if (chosen.block.dim(3) > 0) {
+    ops::ListedAttentionInputs listed;
     await_fetched(f.state.device());
-    stored.keys = chosen.blocks.logs[0];
-    stored.values = chosen.blocks.logs[1];
-    stored.blocks = chosen.blocks.slot;
-    stored.rotation = chosen.rotation;
-    stored.scale = scale_;
-    stored.interleaved = rotation_.interleaved();
-    if (rotation_.is_on()) stored.table = rotation_.rotation_table(carried.max_length, q.value());
+    const bool any = !chosen.stored.empty();
+    const auto none = [&](const Variable& of) {
+      return Tensor::empty({0, config_.block, of.dim(2), of.dim(3)}, of.value().dtype(), of.value().device());
+    };
+    listed.keys = any ? chosen.stored[0] : none(k);
+    listed.values = any ? chosen.stored[1] : none(v);
+    listed.own_blocks = own.spans;
+    listed.blocks = chosen.block;
+    listed.rotation = chosen.rotation;
+    listed.scale = scale_;
+    listed.interleaved = rotation_.interleaved();
+    if (any && rotation_.is_on()) listed.table = rotation_.rotation_table(carried.max_length, q.value());
     Tensor mass;
-    mixed = join(tape, mixed, listed_attention(tape, q, stored, observed ? &mass : nullptr));
-    if (observed) reads = stored_reads(mass, chosen.slot);
-    store_->forget_pages(f.state);
+    const BlockAttention earlier = listed_attention(tape, q, {{}, {}, k, v, {}}, listed, observed ? &mass : nullptr);
+    mixed = join(tape, mixed, earlier);
+    if (observed) reads = reads_of(mass, chosen.block, own.count);
+    if (store_) store_->forget_pages(f.state);
   }
   if (observed) {
-    for (int64_t n = 0; n < chosen.own.dim(3); ++n) {
-      ops::BlockAttentionInputs one = settings;
-      one.chosen = one_of(chosen.own, n);
-      one.own_block = false;
-      const auto constant = [](const Variable& x) { return Variable::constant(x.value()); };
-      reads.push_back({block_attention(idle, constant(q), constant(k), constant(v), one).lse.value(), {}, one.chosen});
-    }
     report_blocks(f, name_, config_.block, store_ ? &*store_ : nullptr, carried, blocks, reads,
                   {mixed.lse.value(), {}});
   }
@@ -90,6 +104,33 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
     store_->append_tokens(f, carried, by_place.value(), values.value());
   }
   return mixed.out;
+}
+
+MobaHeads::OwnBlocks MobaHeads::own_blocks(const Forward& f, const CarriedBlocks& carried,
+                                           const KeyBlocks& blocks) const {
+  const std::vector<int32_t> block = blocks.block_on_host.to_vector<int32_t>();
+  const int64_t rows = f.batch.rows, count = static_cast<int64_t>(block.size()) / rows, length = f.batch.length;
+  OwnBlocks own;
+  own.count = *std::max_element(block.begin(), block.end()) + 1;
+  const std::vector<int64_t> numbers = numbers_of(carried, {config_.block});
+  own.spans = f.table("moba.spans", numbers, [&] {
+    std::vector<int32_t> spans(static_cast<size_t>(2 * rows * own.count), 0);
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (block[i] < 0) continue;
+      int32_t* const span = spans.data() + 2 * (static_cast<int64_t>(i) / count * own.count + block[i]);
+      if (span[1]++ == 0) span[0] = static_cast<int32_t>(i);
+    }
+    return Tensor::from(spans, {rows * own.count, 2}, f.state.device());
+  });
+  own.first = f.table("moba.first", numbers, [&] {
+    std::vector<int32_t> first = blocks.first_on_host.to_vector<int32_t>();
+    for (size_t i = 0; i < first.size(); ++i) {
+      const auto cell = static_cast<int64_t>(i);
+      first[i] = std::max(first[i], block[static_cast<size_t>(cell / length * count + blocks.before + cell % length)]);
+    }
+    return Tensor::from(first, {rows, length}, f.state.device());
+  });
+  return own;
 }
 
 Tensor MobaHeads::mean_keys(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
@@ -170,7 +211,7 @@ Tensor MobaHeads::scores(const Forward& f, const CarriedBlocks& carried, const T
 }
 
 MobaHeads::Chosen MobaHeads::choose(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
-                                    const Tensor& q, const Tensor& keys) const {
+                                    int64_t own_blocks, const Tensor& q, const Tensor& keys) const {
   const int64_t rows = q.dim(0);
   const Device device = q.device();
   const Tensor own = mean_keys(f, carried, blocks, keys);
@@ -185,12 +226,13 @@ MobaHeads::Chosen MobaHeads::choose(const Forward& f, const CarriedBlocks& carri
         [&](const BlockPiece& piece) { return scores(f, carried, q, own, piece); },
         [&](const BlockPiece& piece) { return candidates(f, carried, blocks, piece); });
   });
-  Chosen chosen{Tensor::empty(shape, DType::i32, device),
-                Tensor::empty(shape, DType::i32, device),
-                Tensor::empty(shape, DType::i32, device),
-                {}};
-  ops::place_blocks(chosen.slot, chosen.rotation, chosen.own, placing);
-  if (carried.max_length > 0 && chosen_count > 0) chosen.blocks = store_->fetch(f.state, chosen.slot);
+  placing.own_blocks = own_blocks;
+  Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device), {}};
+  ops::place_blocks(chosen.block, chosen.rotation, Tensor::empty(shape, DType::i32, device), placing);
+  if (carried.max_length == 0 || chosen_count == 0) return chosen;
+  const FetchedEntries fetched = store_->fetch(f.state, chosen.block);
+  chosen.block = fetched.slot;
+  chosen.stored = fetched.logs;
   return chosen;
 }
 

@@ -32,13 +32,19 @@ class MobaHeads {
   // Says which of a piece of the stored blocks and of those of the pass a query may choose, u8 [R, T, 1, size].
   Tensor candidates(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
                     const BlockPiece& piece) const;
-  // Holds i32 [R, T, H, K]: stored blocks, and numbers of blocks of the pass.
-  struct Chosen {
-    Tensor slot, rotation, own;
-    FetchedEntries blocks;
+  // The blocks of the pass, for listed_attention, of which a row has up to `count`.
+  struct OwnBlocks {
+    int64_t count;
+    Tensor spans;
+    Tensor first;  // i32 [R, T]: for block_attention to each query's own block alone
   };
-  Chosen choose(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, const Tensor& q,
-                const Tensor& keys) const;
+  OwnBlocks own_blocks(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks) const;
+  struct Chosen {
+    Tensor block, rotation;      // i32 [R, T, H, K], for listed_attention
+    std::vector<Tensor> stored;  // keys and values; empty without stored blocks
+  };
+  Chosen choose(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, int64_t own_blocks,
+                const Tensor& q, const Tensor& keys) const;
   // Returns the products of queries with the summaries of a piece, [R, T, H, size]; `own` are those of the pass.
   Tensor scores(const Forward& f, const CarriedBlocks& carried, const Tensor& q, const Tensor& own,
                 const BlockPiece& piece) const;

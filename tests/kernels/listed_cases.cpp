@@ -29,6 +29,8 @@ struct OfQueries {
 };
 struct OfBlocks {
   int64_t count = 7, length = 4, chosen = 2;
+  int64_t own = 0;     // blocks of the pass in a row, the last one shorter
+  int64_t unread = 0;  // keys behind those of a stored block
 };
 struct OfLists {
   int64_t count = 0, queries = 4, before = 0;
@@ -40,7 +42,9 @@ struct ListedForm {
   OfQueries q = {};
   OfBlocks blocks = {};
   OfLists lists = {};
-  bool of_heads = false;   // lists are those of heads
+  bool of_heads = false;  // lists are those of heads
+  bool of_key_heads = false;
+  int64_t width = 0;       // weights of a query and head; 0: weights are those of lists
   bool backwards = false;  // the first queries read the last list
   bool shared = true;      // rows choose among the same blocks
   bool softmax_one = false;
@@ -52,14 +56,16 @@ struct ListedForm {
   double amplification = 8;
 
   bool has_lists() const { return lists.count > 0; }
+  int64_t list_heads() const { return of_key_heads ? q.kv_heads : has_lists() && !of_heads ? 1 : q.heads; }
+  int64_t own_keys() const { return blocks.own * blocks.length + 2; }
 };
 
 constexpr int64_t kTurns = 5;
 
-// Blocks [R, G, 1 or H, K], none twice in a list, with -1 at random. The second list of row 0 is empty.
+// Blocks [R, G, 1 or Hk or H, K], none twice in a list, with -1 at random. The second list of row 0 is empty.
 Tensor blocks_of(const ListedForm& f, RandomTensors& random) {
   const int64_t lists = f.has_lists() ? f.lists.count : f.q.queries;
-  const int64_t heads = f.has_lists() && !f.of_heads ? 1 : f.q.heads;
+  const int64_t heads = f.list_heads();
   std::vector<int32_t> chosen;
   for (int64_t i = 0; i < f.q.rows * lists * heads; ++i) {
     const int64_t row = i / heads / lists;
@@ -67,6 +73,7 @@ Tensor blocks_of(const ListedForm& f, RandomTensors& random) {
     for (int64_t block = 0; block < f.blocks.count; ++block) {
       if (f.shared || block % f.q.rows == row) order.push_back(static_cast<int32_t>(block));
     }
+    for (int64_t b = 0; b < f.blocks.own; ++b) order.push_back(static_cast<int32_t>(-2 - row * f.blocks.own - b));
     for (int64_t n = 0; n < f.blocks.chosen; ++n) {
       if (n < static_cast<int64_t>(order.size())) {
         const auto other = static_cast<size_t>(n + random.below(static_cast<int64_t>(order.size()) - n));
@@ -90,7 +97,18 @@ Tensor lists_of(const ListedForm& f) {
   return Tensor::from(list, {f.q.rows, f.q.queries});
 }
 
-// From q, keys, values, blocks, list, rotation, weight.
+// First keys and numbers of keys of the blocks of the pass.
+Tensor spans_of(const ListedForm& f) {
+  std::vector<int32_t> spans;
+  for (int64_t i = 0; i < f.q.rows * f.blocks.own; ++i) {
+    const int64_t row = i / f.blocks.own, b = i % f.blocks.own;
+    spans.push_back(static_cast<int32_t>(row * f.own_keys() + 1 + b * f.blocks.length));
+    spans.push_back(static_cast<int32_t>(f.blocks.length - (b == f.blocks.own - 1 ? 1 : 0)));
+  }
+  return Tensor::from(spans, {f.q.rows * f.blocks.own, 2});
+}
+
+// From q, keys, values, blocks, list, rotation, weight, own keys, own values, own blocks.
 ops::ListedAttentionInputs settings_of(const ListedForm& f, const Inputs& x) {
   ops::ListedAttentionInputs in;
   const auto stored = [&](const Variable& given) {
@@ -100,6 +118,10 @@ ops::ListedAttentionInputs settings_of(const ListedForm& f, const Inputs& x) {
   in.values = stored(x[2]);
   in.blocks = x[3].value();
   in.list = x[4].value();
+  in.own_keys = x[7].value();
+  in.own_values = x[8].value();
+  in.own_blocks = x[9].value();
+  in.length = f.blocks.length;
   in.scale = 0.7;
   in.landmarks = f.step == Step::landmarks;
   in.softmax_one = f.softmax_one;
@@ -118,8 +140,8 @@ std::vector<int32_t> entries_of(const ops::ListedAttentionInputs& in, const Shap
     const int64_t head = i / entries[3] % entries[2], line = i / entries[3] / entries[2];
     const int64_t list = in.list.defined() ? in.list.data<int32_t>()[line] : line % entries[1];
     const int64_t own = line / entries[1] * in.blocks.dim(1) + list;
-    const int64_t entry = (own * in.blocks.dim(2) + (in.blocks.dim(2) == 1 ? 0 : head)) * entries[3] + i % entries[3];
-    all.push_back(list < 0 || in.blocks.data<int32_t>()[entry] < 0 ? -1 : static_cast<int32_t>(entry));
+    const int64_t entry = (own * in.blocks.dim(2) + head * in.blocks.dim(2) / entries[2]) * entries[3] + i % entries[3];
+    all.push_back(list < 0 || in.blocks.data<int32_t>()[entry] == -1 ? -1 : static_cast<int32_t>(entry));
   }
   return all;
 }
@@ -145,7 +167,8 @@ Variable rotated(Tape& t, const Variable& q, const ops::ListedAttentionInputs& i
 
 Inputs composed(Tape& t, const ListedForm& f, const Inputs& x) {
   const ops::ListedAttentionInputs in = settings_of(f, x);
-  const int64_t length = in.keys.dim(1), kv_heads = in.keys.dim(2), chosen = in.blocks.dim(3);
+  const int64_t length = in.length, stored = in.keys.dim(0) * in.keys.dim(1), kv_heads = in.keys.dim(2),
+                chosen = in.blocks.dim(3);
   const Shape entries{x[0].dim(0), x[0].dim(1), x[0].dim(2), chosen};
   const int64_t group = entries[2] / kv_heads, all = chosen * length;
   const std::vector<int32_t> entry = entries_of(in, entries);
@@ -153,23 +176,27 @@ Inputs composed(Tape& t, const ListedForm& f, const Inputs& x) {
   std::vector<uint8_t> regular, marks;
   for (size_t i = 0; i < entry.size(); ++i) {
     const int64_t kv_head = static_cast<int64_t>(i) / chosen % entries[2] / group;
+    const int64_t block = entry[i] < 0 ? -1 : in.blocks.data<int32_t>()[entry[i]];
+    const int32_t* const span = block < -1 ? in.own_blocks.data<int32_t>() + 2 * (-2 - block) : nullptr;
+    const int64_t first = span == nullptr ? block * in.keys.dim(1) : stored + span[0];
+    const int64_t keys = block == -1 ? 0 : span == nullptr ? length : span[1];
     for (int64_t j = 0; j < length; ++j) {
-      const bool is_mark = in.landmarks && j == length - 1, there = entry[i] >= 0;
-      const int64_t block = there ? in.blocks.data<int32_t>()[entry[i]] : 0;
-      lines.push_back(there ? static_cast<int32_t>((block * length + j) * kv_heads + kv_head) : -1);
+      const bool is_mark = in.landmarks && j == keys - 1, there = j < keys;
+      lines.push_back(there ? static_cast<int32_t>((first + j) * kv_heads + kv_head) : -1);
       regular.push_back(there && !is_mark ? 1 : 0);
       marks.push_back(there && is_mark ? 1 : 0);
     }
   }
   const Shape keys{entries[0], entries[1], entries[2], chosen, length};
   const Shape flat{entries[0], entries[1], entries[2], all};
-  const auto lines_of = [&](const Variable& given, const Tensor& stored) {
-    const Variable wide = f.rounded ? Variable::constant(recast(stored, DType::f64)) : given;
-    return gather_rows(t, reshape(t, wide, {wide.shape().numel() / wide.dim(3), wide.dim(3)}),
-                       Tensor::from(lines, keys));
+  const auto lines_of = [&](const Variable& given, const Tensor& tensor, const Variable& own) {
+    const auto table = [&](const Variable& of) { return reshape(t, of, {of.shape().numel() / of.dim(3), of.dim(3)}); };
+    Variable from = table(f.rounded ? Variable::constant(recast(tensor, DType::f64)) : given);
+    if (own.defined()) from = concatenate(t, std::vector{from, table(own)}, 0);
+    return gather_rows(t, from, Tensor::from(lines, keys));
   };
   const Variable q = rotated(t, x[0], in, entry, entries);
-  const Variable logits = scale(t, sum(t, multiply(t, q, lines_of(x[1], in.keys)), -1), in.scale);
+  const Variable logits = scale(t, sum(t, multiply(t, q, lines_of(x[1], in.keys, x[7])), -1), in.scale);
   const Tensor of_regular = Tensor::from(regular, keys), of_marks = Tensor::from(marks, flat);
   Variable within = softmax(t, logits, of_regular), lse;
   if (f.softmax_one) {
@@ -183,8 +210,17 @@ Inputs composed(Tape& t, const ListedForm& f, const Inputs& x) {
   };
   Variable weights;
   if (f.step == Step::weights) {
-    const int64_t count = x[6].shape().numel();
-    const Variable shares = gather_rows(t, reshape(t, x[6], {count, 1}), Tensor::from(entry, entries));
+    const Tensor index = Tensor::from(entry, entries);
+    std::vector<uint8_t> there;
+    for (const int32_t e : entry) there.push_back(e < 0 ? 0 : 1);
+    Variable shares;
+    if (f.width == 0) {
+      shares = gather_rows(t, reshape(t, x[6], {x[6].shape().numel(), 1}), index);
+    } else {
+      const Variable of_queries = permute(t, slice(t, x[6], 3, 0, chosen), {0, 2, 1, 3});
+      const Variable kept = select(t, Tensor::from(there, entries), of_queries, {});
+      shares = reshape(t, kept, {entries[0], entries[1], entries[2], chosen, 1});
+    }
     weights = multiply(t, within, shares);
   } else if (f.step == Step::landmarks) {
     const Variable shares = sum(t, reshape(t, softmax(t, reshape(t, logits, flat), of_marks), keys), -1, true);
@@ -195,10 +231,20 @@ Inputs composed(Tape& t, const ListedForm& f, const Inputs& x) {
     lse = lse_of(of_regular.reshape(flat));
   }
   const int64_t value_size = in.values.dim(3);
-  const Variable values = reshape(t, lines_of(x[2], in.values), {entries[0], entries[1], entries[2], all, value_size});
+  const Variable values =
+      reshape(t, lines_of(x[2], in.values, x[8]), {entries[0], entries[1], entries[2], all, value_size});
   const Shape by_key{entries[0], entries[1], entries[2], all, 1};
   const Variable out = sum(t, multiply(t, reshape(t, weights, by_key), values), 3);
   return lse.defined() ? both(t, {out, lse}) : Inputs{out};
+}
+
+// Keys of the pass are rotated already.
+Tensor rotations_of(const Tensor& blocks, RandomTensors& random) {
+  std::vector<int32_t> rotations = random.integers(blocks.shape(), 0, kTurns).to_vector<int32_t>();
+  for (size_t i = 0; i < rotations.size(); ++i) {
+    if (blocks.data<int32_t>()[i] < 0) rotations[i] = 0;
+  }
+  return Tensor::from(rotations, blocks.shape());
 }
 
 void add_listed(std::vector<OpCase>& cases, const ListedForm& f) {
@@ -206,25 +252,36 @@ void add_listed(std::vector<OpCase>& cases, const ListedForm& f) {
   const Tensor blocks = blocks_of(f, random);
   std::vector<Tensor> inputs{
       random.normal({f.q.rows, f.q.queries, f.q.heads, f.q.size}, f.spread, f.mean),
-      random.normal({f.blocks.count, f.blocks.length, f.q.kv_heads, f.q.size}, 1, -f.mean),
-      random.normal({f.blocks.count, f.blocks.length, f.q.kv_heads, f.q.value_size}),
+      random.normal({f.blocks.count, f.blocks.length + f.blocks.unread, f.q.kv_heads, f.q.size}, 1, -f.mean),
+      random.normal({f.blocks.count, f.blocks.length + f.blocks.unread, f.q.kv_heads, f.q.value_size}),
       blocks,
       lists_of(f),
-      f.pairs > 0 ? random.integers(blocks.shape(), 0, kTurns) : Tensor(),
-      f.step == Step::weights ? random.normal({f.q.rows, f.lists.count, f.blocks.chosen}) : Tensor()};
-  OpCase made = function_case(
-      "listed_attention", f.name, inputs, OpCase::Function([=](Tape& t, const Inputs& x) {
-        const ops::ListedAttentionInputs in = settings_of(f, x);
-        if (f.step != Step::weights) return both(t, listed_attention(t, x[0], in));
-        const auto stored = [&](const Variable& given, const Tensor& tensor) {
-          return f.rounded ? Variable::constant(tensor) : given;
-        };
-        return Inputs{listed_attention(t, x[0], stored(x[1], in.keys), stored(x[2], in.values), x[6], in)};
-      }));
+      f.pairs > 0 ? rotations_of(blocks, random) : Tensor(),
+      f.step != Step::weights ? Tensor()
+      : f.width > 0           ? random.normal({f.q.rows, f.q.heads, f.q.queries, f.width})
+                              : random.normal({f.q.rows, f.lists.count, f.blocks.chosen})};
+  const bool own = f.blocks.own > 0;
+  inputs.push_back(own ? random.normal({f.q.rows, f.own_keys(), f.q.kv_heads, f.q.size}) : Tensor());
+  inputs.push_back(own ? random.normal({f.q.rows, f.own_keys(), f.q.kv_heads, f.q.value_size}) : Tensor());
+  inputs.push_back(own ? spans_of(f) : Tensor());
+  OpCase made =
+      function_case("listed_attention", f.name, inputs, OpCase::Function([=](Tape& t, const Inputs& x) {
+                      const ops::ListedAttentionInputs in = settings_of(f, x);
+                      const auto stored = [&](const Variable& given, const Tensor& tensor) {
+                        return f.rounded ? Variable::constant(tensor) : given;
+                      };
+                      const ListedVariables of{stored(x[1], in.keys), stored(x[2], in.values), x[7], x[8], x[6]};
+                      const BlockAttention read = listed_attention(t, x[0], of, in);
+                      return f.step == Step::weights ? Inputs{read.out} : both(t, read);
+                    }));
   made.composition = [=](Tape& t, const Inputs& x) { return composed(t, f, x); };
   made.wide = {6};
-  if (f.rounded || f.step != Step::weights) made.constants = {1, 2};
-  made.sum_length = (f.step == Step::weights ? f.q.rows * f.q.queries : 1) * f.blocks.chosen * f.blocks.length;
+  if (f.step == Step::landmarks) {
+    made.constants = {1, 2, 7, 8};
+  } else if (f.rounded) {
+    made.constants = {1, 2};
+  }
+  made.sum_length = f.q.rows * f.q.queries * f.blocks.chosen * f.blocks.length;
   made.amplification = f.amplification;
   made.roundings = 24;
   cases.push_back(made);
@@ -269,6 +326,34 @@ void add_listed_cases(std::vector<OpCase>& cases) {
            .spread = 0.5,
            .mean = 3,
            .amplification = 200},
+           // Blocks of the pass beside stored ones, and lists of key heads with weights of queries.
+           {.name = "own", .step = softmax, .q = {2, 9, 4, 2}, .blocks = {3, 4, 3, 3, 1}, .pairs = 2},
+           {.name = "own_landmarks", .q = {2, 9, 4, 2}, .blocks = {3, 5, 3, 2}, .of_key_heads = true},
+           {.name = "own_alone", .step = softmax, .q = {2, 9, 2, 1}, .blocks = {0, 4, 3, 3}},
+           {.name = "by_query",
+           .step = weights,
+           .q = {2, 9, 6, 2},
+           .blocks = {4, 4, 3, 3, 1},
+           .of_key_heads = true,
+           .width = 5},
+           {.name = "by_query_of_tiles",
+           .step = weights,
+           .q = {1, 70, 2, 1, 2},
+           .blocks = {1, 3, 1, 1},
+           .of_key_heads = true,
+           .width = 1},
+           {.name = "by_query_of_many_heads",
+           .step = weights,
+           .q = {1, 3, 101, 1, 2},
+           .blocks = {2, 71},
+           .of_key_heads = true,
+           .width = 2},
+           {.name = "by_query_bf16",
+           .step = weights,
+           .blocks = {4, 4, 2, 1},
+           .width = 2,
+           .rounded = true,
+           .spread = 0.7},
            {.name = "weights_bf16", .step = weights, .q = {2, 11}, .lists = {3}, .rounded = true, .spread = 0.7},
        }) {
     add_listed(cases, form);

@@ -83,7 +83,6 @@ void add_knn_gate_cases(std::vector<OpCase>& cases);
 void add_vq_attention_cases(std::vector<OpCase>& cases);
 void add_vq_codebook_cases(std::vector<OpCase>& cases);
 void add_feed_forward_cases(std::vector<OpCase>& cases);
-void add_chunk_cases(std::vector<OpCase>& cases);
 void add_delta_rule_cases(std::vector<OpCase>& cases);
 void add_exact_gelu_cases(std::vector<OpCase>& cases);
 

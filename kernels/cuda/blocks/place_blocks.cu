@@ -8,7 +8,7 @@ namespace {
 
 struct Placing {
   const int32_t *index, *head, *length, *first, *places, *age, *count;
-  int64_t per_row, top_k, slots, stored;  // per_row: lists of a row, of the outputs
+  int64_t per_row, top_k, slots, stored, own_blocks;  // per_row: lists of a row, of the outputs
 
   __device__ int64_t end(int64_t row) const { return int64_t{first[row]} + length[row]; }
   __device__ bool is_stored(int64_t row, int64_t candidate) const {
@@ -39,6 +39,11 @@ __global__ void place_blocks_kernel(int32_t* slot, int32_t* rotation, int32_t* o
       ages[n] = n < count ? in.slot(row, back) : -1;
       if (n < count && in.places != nullptr) back = back <= count ? count - n : in.places[row] - n;
       rotation[list * in.top_k + n] = static_cast<int32_t>(back);
+    }
+    for (int64_t n = 0; n < in.top_k && in.own_blocks > 0; ++n) {
+      if (from[n] < in.stored) continue;
+      ages[count] = static_cast<int32_t>(-2 - (row * in.own_blocks + from[n] - in.stored));
+      rotation[list * in.top_k + count++] = 0;
     }
   }
 }
@@ -71,7 +76,8 @@ void place_blocks(const Tensor& slot, const Tensor& rotation, const Tensor& own,
                         lists / slot.dim(0),
                         top_k,
                         in.slots,
-                        in.stored};
+                        in.stored,
+                        in.own_blocks};
   const auto kernel = in.age.defined() ? place_lists_kernel : place_blocks_kernel;
   const int64_t threads = in.age.defined() ? slot.numel() : lists;
   launch(kernel, blocks_for(threads), kBlock, 0, slot.data<int32_t>(), rotation.data<int32_t>(), own.data<int32_t>(),

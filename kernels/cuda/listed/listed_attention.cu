@@ -32,35 +32,38 @@ __global__ void __launch_bounds__(kBlock, 2)
     if (own_mass != nullptr && lane == 0)
       own_mass[in.lse_of(line) * in.chosen + n] = in.is_weighted() ? A{0} : kNothing;
     if (block < 0) continue;
-    const int64_t first = in.first_vector(line, block);
     rotate_vector(rotated, q, in.angles_of(line, n), in.pairs, in.size, false, in.interleaved);
     for (int f = lane; f < in.value_size; f += kWarp) of_block[f] = 0;
     OnlineSoftmax<A> softmax{in.first_top()};
-    for (int begin = 0; begin < in.regular(); begin += kWarp) {
-      const int count = in.regular() - begin < kWarp ? in.regular() - begin : kWarp;
-      A weight = dots<A>(rotated, in.key(first, begin), count, in.key_stride(), in.size);
-      if (lane >= count) weight = kNothing;
-      const A correction = softmax.take(weight);
-      weights[lane] = weight;
-      __syncwarp();
-      for (int f = lane; f < in.value_size; f += kWarp) {
-        A more = 0;
-        for (int j = 0; j < count; ++j) more += weights[j] * number<A>(in.value(first, begin + j)[f]);
-        of_block[f] = of_block[f] * correction + more;
+    A gate = 0;
+    in.with_block(block, in.kv_head_of(line), [&](const auto& lines) {
+      for (int begin = 0; begin < lines.regular; begin += kWarp) {
+        const int count = lines.regular - begin < kWarp ? lines.regular - begin : kWarp;
+        A weight = dots<A>(rotated, lines.key(begin), count, lines.key_stride, in.size);
+        if (lane >= count) weight = kNothing;
+        const A correction = softmax.take(weight);
+        weights[lane] = weight;
+        __syncwarp();
+        for (int f = lane; f < in.value_size; f += kWarp) {
+          A more = 0;
+          for (int j = 0; j < count; ++j) more += weights[j] * number<A>(lines.value(begin + j)[f]);
+          of_block[f] = of_block[f] * correction + more;
+        }
+        __syncwarp();
       }
-      __syncwarp();
-    }
+      if (in.landmarks) gate = dot<A>(rotated, lines.key(lines.regular), in.size);
+    });
     if (in.softmax_one) softmax.sum += std::exp(-softmax.top);
     const A whole = softmax.top + std::log(softmax.sum);
     if (in.is_weighted() && lane == 0) lse[in.lse_of(line) * in.chosen + n] = whole;
     if (softmax.sum == 0) continue;  // all logits are -inf
     if (in.is_weighted()) {
-      const A factor = in.weight[in.entry_of(line, n)] / softmax.sum;
+      const A factor = in.weight[in.weight_of(line, n)] / softmax.sum;
       for (int f = lane; f < in.value_size; f += kWarp) total[f] += of_block[f] * factor;
       __syncwarp();
       continue;
     }
-    const A gate = in.landmarks ? dot<A>(rotated, in.key(first, in.regular()), in.size) : softmax.top;
+    if (!in.landmarks) gate = softmax.top;
     if (mass != nullptr && lane == 0) mass[in.lse_of(line) * in.chosen + n] = in.landmarks ? gate : whole;
     const A largest = gate > top || gate != gate ? gate : top;
     const A correction = std::exp(top - largest);
@@ -111,57 +114,58 @@ __global__ void __launch_bounds__(kBlock, 2)
   for (int n = 0; n < in.chosen && log_sum != kNothing; ++n) {
     const int64_t block = in.block_of(line, n);
     if (block < 0) continue;
-    const int64_t first = in.first_vector(line, block);
     const A* const angles = in.angles_of(line, n);
     rotate_vector(rotated, q, angles, in.pairs, in.size, false, in.interleaved);
     for (int d = lane; d < in.size; d += kWarp) by_gradient[d] = by_weight[d] = 0;
     OnlineSoftmax<A> softmax{in.first_top()};
     A inner = 0;
-    for (int begin = 0; begin < in.regular(); begin += kWarp) {
-      const int count = in.regular() - begin < kWarp ? in.regular() - begin : kWarp;
-      A weight = dots<A>(rotated, in.key(first, begin), count, in.key_stride(), in.size);
-      if (lane >= count) weight = kNothing;
-      const A dw = dots<A>(dy, in.value(first, begin), count, in.value_stride(), in.value_size);
-      A correction = 1;
-      if (in.is_by_block()) {
-        correction = softmax.take(weight);
-        inner = inner * correction + warp_sum(weight * dw);
-        gradients[lane] = weight * dw;
-        weights[lane] = weight;
-      } else {
-        gradients[lane] = std::exp(weight - log_sum) * (dw - delta);
-      }
-      __syncwarp();
-      for (int d = lane; d < in.size; d += kWarp) {
-        A by_dw = 0;
-        A by_p = 0;
-        for (int j = 0; j < count; ++j) {
-          const A key = number<A>(in.key(first, begin + j)[d]);
-          by_dw += gradients[j] * key;
-          if (in.is_by_block()) by_p += weights[j] * key;
+    in.with_block(block, in.kv_head_of(line), [&](const auto& lines) {
+      for (int begin = 0; begin < lines.regular; begin += kWarp) {
+        const int count = lines.regular - begin < kWarp ? lines.regular - begin : kWarp;
+        A weight = dots<A>(rotated, lines.key(begin), count, lines.key_stride, in.size);
+        if (lane >= count) weight = kNothing;
+        const A dw = dots<A>(dy, lines.value(begin), count, lines.value_stride, in.value_size);
+        A correction = 1;
+        if (in.is_by_block()) {
+          correction = softmax.take(weight);
+          inner = inner * correction + warp_sum(weight * dw);
+          gradients[lane] = weight * dw;
+          weights[lane] = weight;
+        } else {
+          gradients[lane] = std::exp(weight - log_sum) * (dw - delta);
         }
-        by_gradient[d] = by_gradient[d] * correction + by_dw;
-        by_weight[d] = by_weight[d] * correction + by_p;
+        __syncwarp();
+        for (int d = lane; d < in.size; d += kWarp) {
+          A by_dw = 0;
+          A by_p = 0;
+          for (int j = 0; j < count; ++j) {
+            const A key = number<A>(lines.key(begin + j)[d]);
+            by_dw += gradients[j] * key;
+            if (in.is_by_block()) by_p += weights[j] * key;
+          }
+          by_gradient[d] = by_gradient[d] * correction + by_dw;
+          by_weight[d] = by_weight[d] * correction + by_p;
+        }
+        __syncwarp();
+      }
+      if (in.is_by_block()) {
+        if (in.softmax_one) softmax.sum += std::exp(-softmax.top);
+        if (softmax.sum != 0) inner /= softmax.sum;
+        if (inners != nullptr && lane == 0) inners[in.lse_of(line) * in.chosen + n] = inner;
+        if (softmax.sum == 0) return;
+        const auto* const landmark = lines.key(lines.regular);
+        const A share =
+            in.landmarks ? std::exp(dot<A>(rotated, landmark, in.size) - log_sum) : in.weight[in.weight_of(line, n)];
+        for (int d = lane; d < in.size; d += kWarp) {
+          const A within = (by_gradient[d] - inner * by_weight[d]) / softmax.sum;
+          by_gradient[d] = share * (in.landmarks ? within + (inner - delta) * number<A>(landmark[d]) : within);
+        }
       }
       __syncwarp();
-    }
-    if (in.is_by_block()) {
-      if (in.softmax_one) softmax.sum += std::exp(-softmax.top);
-      if (softmax.sum != 0) inner /= softmax.sum;
-      if (inners != nullptr && lane == 0) inners[in.lse_of(line) * in.chosen + n] = inner;
-      if (softmax.sum == 0) continue;
-      const S* const landmark = in.key(first, in.regular());
-      const A share =
-          in.landmarks ? std::exp(dot<A>(rotated, landmark, in.size) - log_sum) : in.weight[in.entry_of(line, n)];
-      for (int d = lane; d < in.size; d += kWarp) {
-        const A within = (by_gradient[d] - inner * by_weight[d]) / softmax.sum;
-        by_gradient[d] = share * (in.landmarks ? within + (inner - delta) * number<A>(landmark[d]) : within);
-      }
-    }
-    __syncwarp();
-    rotate_vector(rotated, by_gradient, angles, in.pairs, in.size, true, in.interleaved);
-    for (int d = lane; d < in.size; d += kWarp) total[d] += rotated[d];
-    __syncwarp();
+      rotate_vector(rotated, by_gradient, angles, in.pairs, in.size, true, in.interleaved);
+      for (int d = lane; d < in.size; d += kWarp) total[d] += rotated[d];
+      __syncwarp();
+    });
   }
   if (dq == nullptr) return;
   for (int d = lane; d < in.size; d += kWarp) dq[line * in.size + d] = narrow<T>(total[d] * in.scale);
@@ -204,7 +208,7 @@ void listed_attention_backward(const ops::ListedAttentionGradients& g, const Ten
       });
     });
   }
-  if (in.weight.defined()) list_gradients(g, scratch, dout, lse, in, s);
+  sums_over_queries(g, scratch, dout, dlse, out, lse, in, s);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ struct ListedMemory {
 };
 
 __device__ inline int no_place(const ListedInBf16& in) {
-  return static_cast<int>(in.blocks) * in.kv_heads;
+  return static_cast<int>(in.all_blocks) * in.kv_heads;
 }
 
 // Loads a tile's entries. Bit a of the result says that entry a has another place than the one before it. It ends with
@@ -103,16 +103,28 @@ __device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTi
 
 // Copies lines from `begin` on of the keys or values of a place, with zeros from line `end` on.
 template <int kWidth>
-__device__ inline void copy_stored(const SharedLines<kWidth>& to, const bfloat16* tensor, int width,
-                                   const ListedInBf16& in, int place, int begin, int end) {
-  const int64_t first = int64_t{place / in.kv_heads} * in.length * in.kv_heads + place % in.kv_heads;
+__device__ inline void copy_block(const SharedLines<kWidth>& to, const bfloat16* stored, const bfloat16* own, int width,
+                                  const ListedInBf16& in, int place, int begin, int end) {
+  const int64_t first = in.first_vector(place / in.kv_heads, place % in.kv_heads);
+  const bfloat16* const tensor = in.is_own(place / in.kv_heads) ? own : stored;
   copy_lines<kMmaTile>(to, width, tensor, [&](int j) {
     return begin + j < end ? tensor + (first + int64_t{begin + j} * in.kv_heads) * width : nullptr;
   });
 }
 
-__device__ inline bool is_mark(const ListedInBf16& in, int key) {
-  return in.landmarks && key == in.length - 1;
+template <int kWidth>
+__device__ inline void copy_keys(const SharedLines<kWidth>& to, const ListedInBf16& in, int place, int begin, int end) {
+  copy_block(to, in.keys, in.own_keys, in.size, in, place, begin, end);
+}
+template <int kWidth>
+__device__ inline void copy_values(const SharedLines<kWidth>& to, const ListedInBf16& in, int place, int begin,
+                                   int end) {
+  copy_block(to, in.values, in.own_values, in.value_size, in, place, begin, end);
+}
+
+// The landmark is the key behind the regular ones.
+__device__ inline bool is_mark(const ListedInBf16& in, int key, int regular) {
+  return in.landmarks && key == regular;
 }
 
 // Computes attention of 64 entries. Keys of the next tile are copied while values of this one are multiplied.
@@ -127,9 +139,11 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   const int first_line = warp_of_block() * kMmaRows;
   const float scale = in.scale * kLog2E;
   load_queries(memory.queries, tile, in, entries);
-  copy_stored(memory.keys, in.keys, in.size, in, tile.place[0], 0, in.length);
+  copy_keys(memory.keys, in, tile.place[0], 0, in.length_of(tile.place[0] / in.kv_heads));
   for (int begin = 0; begin < kMmaTile && tile.place[begin] != no_place(in);) {
     const int place = tile.place[begin];
+    const int length = in.length_of(place / in.kv_heads);
+    const int regular = in.regular_of(place / in.kv_heads);
     const int end = end_of_place(starts, begin);
     const bool works = begin < first_line + kMmaRows && end > first_line;
     // They belong to a lane's rows group and group + 8.
@@ -137,10 +151,10 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
     float sum[2] = {0, 0};
     float mark[2] = {0, 0};
     SumFragment totals[1][kFeatures] = {};
-    for (int first_key = 0; first_key < in.length; first_key += kMmaTile) {
+    for (int first_key = 0; first_key < length; first_key += kMmaTile) {
       await_copies();
       __syncthreads();  // keys are there, and nobody reads values of the tile before any more
-      copy_stored(memory.values, in.values, in.value_size, in, place, first_key, in.regular());
+      copy_values(memory.values, in, place, first_key, in.regular_of(place / in.kv_heads));
       SumFragment logits[1][kColumns] = {};
       if (works) {
         multiply_lines(logits, memory.queries, first_line, memory.keys, 0, in.size);
@@ -150,8 +164,8 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
           for (int i = 0; i < 4; ++i) {
             const int key = first_key + c * kMmaColumns + column_of_sum(i);
             const float logit = logits[0][c].x[i] * scale;
-            if (is_mark(in, key)) mark[i / 2] = logit;
-            logits[0][c].x[i] = key < in.regular() ? logit : kNothing;
+            if (is_mark(in, key, regular)) mark[i / 2] = logit;
+            logits[0][c].x[i] = key < regular ? logit : kNothing;
           }
         }
 #pragma unroll
@@ -159,10 +173,10 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
       }
       await_copies();
       __syncthreads();  // values are there, and nobody reads keys any more
-      if (first_key + kMmaTile < in.length) {
-        copy_stored(memory.keys, in.keys, in.size, in, place, first_key + kMmaTile, in.length);
+      if (first_key + kMmaTile < length) {
+        copy_keys(memory.keys, in, place, first_key + kMmaTile, in.length_of(place / in.kv_heads));
       } else if (end < kMmaTile && tile.place[end] != no_place(in)) {
-        copy_stored(memory.keys, in.keys, in.size, in, tile.place[end], 0, in.length);
+        copy_keys(memory.keys, in, tile.place[end], 0, in.length_of(tile.place[end] / in.kv_heads));
       }
       if (works) multiply_weights(totals, logits, memory.values, 0, in.value_size);
     }
@@ -204,7 +218,8 @@ struct BlockSums {
   // Adds rows `half` of a tile of logits, from first_key on, and of products of dout and values. The whole warp calls
   // it.
   __device__ void take(const SumFragment (&logits)[kColumns], const SumFragment (&dw)[kColumns], int half,
-                       const ListedInBf16& in, int first_key) {
+                       const ListedInBf16& in, int first_key, int length) {
+    const int regular = length - (in.landmarks ? 1 : 0);
     float largest = top;
     float gate = 0;
 #pragma unroll
@@ -212,8 +227,8 @@ struct BlockSums {
 #pragma unroll
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
         const int key = first_key + c * kMmaColumns + column_of_sum(i);
-        if (key < in.regular()) largest = fmaxf(largest, logits[c].x[i]);
-        if (is_mark(in, key)) gate = logits[c].x[i];
+        if (key < regular) largest = fmaxf(largest, logits[c].x[i]);
+        if (is_mark(in, key, regular)) gate = logits[c].x[i];
       }
     }
     largest = largest_of_row(largest);
@@ -224,7 +239,7 @@ struct BlockSums {
     for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        if (first_key + c * kMmaColumns + column_of_sum(i) >= in.regular()) continue;
+        if (first_key + c * kMmaColumns + column_of_sum(i) >= regular) continue;
         const float weight = power_of_two(logits[c].x[i] - largest);
         more += weight;
         product += weight * dw[c].x[i];
@@ -234,7 +249,7 @@ struct BlockSums {
     sum = sum * correction + sum_of_row(more);
     inner = inner * correction + sum_of_row(product);
     top = largest;
-    if (in.softmax_one && first_key + kMmaTile >= in.length) sum += power_of_two(-top);
+    if (in.softmax_one && first_key + kMmaTile >= length) sum += power_of_two(-top);
   }
 };
 
@@ -260,7 +275,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   });
   if (threadIdx.x < kMmaTile && in.is_weighted()) {
     const int entry = tile.entry[threadIdx.x];
-    const int64_t of_list = in.entry_of(entries.line_of(in, entry), entry % in.chosen);
+    const int64_t of_list = in.weight_of(entries.line_of(in, entry), entry % in.chosen);
     memory.tile.delta[threadIdx.x] = tile.place[threadIdx.x] == no_place(in) ? 0.0F : in.weight[of_list];
   } else if (threadIdx.x < kMmaTile) {
     const int64_t of_line = in.lse_of(entries.line_of(in, tile.entry[threadIdx.x]));
@@ -270,15 +285,17 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   }
   for (int begin = 0; begin < kMmaTile && tile.place[begin] != no_place(in);) {
     const int place = tile.place[begin];
+    const int length = in.length_of(place / in.kv_heads);
+    const int regular = in.regular_of(place / in.kv_heads);
     const int end = end_of_place(starts, begin);
     const bool works = begin < first_line + kMmaRows && end > first_line;
     BlockSums sums[2] = {BlockSums(in), BlockSums(in)};
     SumFragment totals[1][kFeatures] = {};
     for (int pass = first_pass; pass < 2; ++pass) {
-      for (int first_key = 0; first_key < in.length; first_key += kMmaTile) {
+      for (int first_key = 0; first_key < length; first_key += kMmaTile) {
         __syncthreads();  // nobody reads keys and values of the tile before any more
-        copy_stored(memory.keys, in.keys, in.size, in, place, first_key, in.length);
-        copy_stored(memory.values, in.values, in.value_size, in, place, first_key, in.regular());
+        copy_keys(memory.keys, in, place, first_key, in.length_of(place / in.kv_heads));
+        copy_values(memory.values, in, place, first_key, in.regular_of(place / in.kv_heads));
         await_copies();
         __syncthreads();
         if (!works) continue;
@@ -294,7 +311,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           BlockSums& block = sums[half];
-          if (in.is_by_block() && pass == first_pass) block.take(ds[0], dw[0], half, in, first_key);
+          if (in.is_by_block() && pass == first_pass) block.take(ds[0], dw[0], half, in, first_key, length);
           if (pass == 0) continue;
           const int a = first_line + row_of_sum(2 * half);
           const float delta = tile.delta[a];
@@ -312,8 +329,8 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
             for (int i = 2 * half; i < 2 * half + 2; ++i) {
               const int key = first_key + c * kMmaColumns + column_of_sum(i);
               const float weight = factor * power_of_two(ds[0][c].x[i] - max_logit);
-              const float of_mark = is_mark(in, key) ? share * (taken - delta) : 0.0F;
-              ds[0][c].x[i] = key < in.regular() ? weight * (dw[0][c].x[i] - taken) : of_mark;
+              const float of_mark = is_mark(in, key, regular) ? share * (taken - delta) : 0.0F;
+              ds[0][c].x[i] = key < regular ? weight * (dw[0][c].x[i] - taken) : of_mark;
             }
           }
         }

@@ -17,7 +17,7 @@ __global__ void number_entries_kernel(int32_t* place, int32_t* entry, ListedInBf
     const int64_t line = first_line + i / in.chosen;
     const int64_t block = in.block_of(line, static_cast<int>(i % in.chosen));
     const int64_t kv_head = line % in.heads / (in.heads / in.kv_heads);
-    place[i] = static_cast<int32_t>(block < 0 ? in.blocks * in.kv_heads : block * in.kv_heads + kv_head);
+    place[i] = static_cast<int32_t>(block < 0 ? in.all_blocks * in.kv_heads : block * in.kv_heads + kv_head);
     entry[i] = static_cast<int32_t>(i);
   }
 }
@@ -46,7 +46,7 @@ __global__ void join_parts_kernel(bfloat16* out, float* lse, float* mass, const 
   float total[kMaxFeatures / kWarp] = {};
   for (int n = 0; n < in.chosen; ++n) {
     if (in.block_of(line, n) < 0 || gates[first + n] == kNothing) continue;
-    const float share = in.is_weighted() ? in.weight[in.entry_of(line, n)] : exp2f(gates[first + n] - top);
+    const float share = in.is_weighted() ? in.weight[in.weight_of(line, n)] : exp2f(gates[first + n] - top);
     sum += share;
     const float* const part = parts + (first + n) * in.value_size;
 #pragma unroll
@@ -107,7 +107,7 @@ ListedEntries sort_entries(const ListedScratch& scratch, const ListedInBf16& in,
   const auto part = [&](int64_t n) { return scratch.entries.select(0, n).slice(0, 0, count); };
   launch(number_entries_kernel, blocks_for(count), kBlock, 0, part(2).data<int32_t>(), part(3).data<int32_t>(), in,
          first_line, static_cast<int>(count));
-  sort_pairs(part(0), part(1), part(2), part(3), bits_of(in.blocks * in.kv_heads));
+  sort_pairs(part(0), part(1), part(2), part(3), bits_of(in.all_blocks * in.kv_heads));
   return {part(0).data<int32_t>(), part(1).data<int32_t>(), static_cast<int>(count), first_line};
 }
 
