@@ -217,9 +217,12 @@ class Alone(Scripts):
         quire, run = PROGRAMS / "quire", functools.partial(subprocess.run, cwd=self.folder, capture_output=True, check=True)
         run([quire, "prepare", "--task", "recall", "--set", "length=2000", "--split", "train=2", "--split", "valid=1",
              "--output", "books.h5"])
+        shutil.copy(self.folder / "books.h5", self.folder / "twice.h5")
+        shutil.copy(self.folder / "books.h5.manifest", self.folder / "twice.h5.manifest")
         run([quire, "sweep", EXPERIMENTS / "needle/sweeps/lengths.yaml", "--check"])
-        run([quire, "train", EXPERIMENTS / "needle/lengths.yaml", "data.corpus=books.h5", "model.width=8", "model.heads=1",
-             "model.layers=1", "schedule.steps=1", "schedule.warmup=0", "--run-dir", "runs/window-1"])
+        run([quire, "train", ROOT / "configs/window-small.yaml", "data.corpus=books.h5", "data.split=train",
+             "evaluate.split=valid", "model.width=8", "model.heads=1", "model.layers=1", "schedule.steps=1",
+             "schedule.warmup=0", "--run-dir", "runs/window-1"])
         arguments = ["runs", "--filler", "books.h5:valid", "--results", "results", "--lengths", "1k,1200",
                      "--samples", "1,1200=2", "--tasks", "vt,babi_1", "--set", "window:data.subsequence=128"]
         out = self.run_script("needle/lengths.py", *arguments, "--quire", quire)
