@@ -1,5 +1,6 @@
 #include "layers/state/state_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
@@ -30,7 +31,7 @@ int64_t row_bytes(const StateRows& state, LogPlace place) {
 
 void require_memory(int64_t rows, int64_t row_bytes, DeviceKind device) {
   const int64_t memory = device_backend(device).memory().total;
-  if (memory == 0 || row_bytes <= memory / rows) return;
+  if (memory == 0 || row_bytes <= memory / std::max<int64_t>(rows, 1)) return;  // a rank may have no rows
   const auto gigabytes = [](int64_t bytes) { return static_cast<double>(bytes) * 1e-9; };
   fail(ErrorKind::memory, "{} rows that carry {:.3g} GB each do not fit into {:.3g} GB of {}: use {}", rows,
        gigabytes(row_bytes), gigabytes(memory), device == DeviceKind::cuda ? "the GPU" : "main memory",

@@ -97,6 +97,7 @@ TEST(LogsInMemory, RowsThatMemoryCannotHoldAreRefused) {
   };
   for (const LogPlace place : {LogPlace::device, LogPlace::host}) {
     EXPECT_ERROR(pool_of(place, kRows), ErrorKind::memory, "4096 rows that carry 17.2 GB each do not fit into");
+    EXPECT_EQ(pool_of(place, 0).rows(), 0);  // of a rank beyond the number of rows
   }
 }
 
