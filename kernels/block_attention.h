@@ -1,6 +1,5 @@
 // Attention to a past that is cut into blocks: grouped softmax with landmarks (Mohtashami and Jaggi 2023, "Landmark
-// Attention", section 3.1), and softmax over chosen blocks (Lu et al. 2025, "MoBA"). The matrix of pairs is never
-// stored.
+// Attention", section 3.1), and softmax that ends at the border of a block. The matrix of pairs is never stored.
 #pragma once
 
 #include "core/random.h"
@@ -14,12 +13,12 @@ namespace quire::ops {
 // key of a block may be its landmark; the other keys are regular. Query i sees
 //
 //   own block: the regular keys up to its place;
-//   earlier blocks: those from first[r, i] on, and of these, where `chosen` is given, those it lists for the query.
+//   earlier blocks: those from first[r, i] on.
 //
 // With s = scale * q.k, the gates of a query are its keys in its own block and, for each earlier block it sees, the
 // landmark of that block. The gates are normalised by a softmax; an earlier block's share is divided among its regular
 // keys by a softmax over these. An earlier block without a landmark, if the block was left open, is not seen. Without
-// landmarks every visible key is a gate: plain softmax over the keys of the chosen blocks. So is every visible regular
+// landmarks every visible key is a gate: plain softmax over the keys of these blocks. So is every visible regular
 // key with landmarks that are not `grouped`; then nobody sees these.
 struct BlockAttentionInputs {
   Tensor q;      // [R, T, H, D]
@@ -29,7 +28,6 @@ struct BlockAttentionInputs {
   // i32 [R, T]: the first block that the query sees; above its own block: the query sees nothing and gets zero
   Tensor first;
   Tensor landmark;  // u8 [R, S], optional: 1 for landmarks, 2 for those whose blocks are closed to later queries
-  Tensor chosen;    // i32 [R, T, H, K], optional, without landmarks: numbers of earlier blocks, in any order; -1: none
   double scale = 1;
   bool grouped = true;    // landmarks are gates; false requires no dropout and no empty_blocks_count
   bool own_block = true;  // false: no query sees its own block
@@ -45,7 +43,7 @@ struct BlockAttentionInputs {
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor : {&q, &k, &v, &block, &first, &landmark, &chosen}) f(*tensor);
+    for (const Tensor* tensor : {&q, &k, &v, &block, &first, &landmark}) f(*tensor);
   }
 };
 

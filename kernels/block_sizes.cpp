@@ -25,8 +25,7 @@ BlockSizes::BlockSizes(const ops::BlockAttentionInputs& in)
       heads(in.q.dim(2)),
       kv_heads(in.k.dim(2)),
       size(in.q.dim(3)),
-      value_size(in.v.dim(3)),
-      chosen(in.chosen.defined() ? in.chosen.dim(3) : 0) {
+      value_size(in.v.dim(3)) {
   const DType type = in.q.dtype();
   QUIRE_CHECK(kv_heads > 0 && heads % kv_heads == 0, "block_attention: {} query heads are no multiple of {} key heads",
               heads, kv_heads);
@@ -38,8 +37,6 @@ BlockSizes::BlockSizes(const ops::BlockAttentionInputs& in)
   require_blocks("block", in.block, {rows, keys}, DType::i32);
   require_blocks("first", in.first, {rows, queries}, DType::i32);
   require_blocks("landmark", in.landmark, {rows, keys}, DType::u8);
-  require_blocks("chosen", in.chosen, {rows, queries, heads, chosen}, DType::i32);
-  QUIRE_CHECK(!in.chosen.defined() || !in.landmark.defined(), "block_attention: landmarks let every block be seen");
   QUIRE_CHECK(in.dropout == 0 || in.landmark.defined(), "block_attention: dropout is that of landmarks");
   QUIRE_CHECK(in.grouped || (in.dropout == 0 && !in.empty_blocks_count),
               "block_attention: landmarks that are no gates have neither dropout nor a share");

@@ -9,7 +9,6 @@ namespace quire {
 
 struct BlockSizes {
   int64_t rows, queries, keys, heads, kv_heads, size, value_size;
-  int64_t chosen;  // K; 0 when all earlier blocks are seen
 
   explicit BlockSizes(const ops::BlockAttentionInputs& in);
   int64_t before() const { return keys - queries; }  // keys before the first query

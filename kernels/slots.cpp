@@ -88,25 +88,18 @@ double knn_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&,
   return knn_attention_pairs(in) * 2 * static_cast<double>(2 * in.q.dim(3) + in.memory.values.dim(3));
 }
 
-// Returns the number of pairs of a query and a key it sees, times heads. Chosen blocks are assumed to have one length,
-// and all listed ones count.
+// Returns the number of pairs of a query and a key it sees, times heads.
 double block_pairs(const BlockAttentionInputs& in) {
-  const Tensor blocks = in.block.to(kCpu), firsts = in.first.to(kCpu), lists = in.chosen.to(kCpu);
+  const Tensor blocks = in.block.to(kCpu), firsts = in.first.to(kCpu);
   const int64_t keys = in.k.dim(1), queries = in.q.dim(1), heads = in.q.dim(2);
   double pairs = 0;
   for (int64_t line = 0; line < in.q.dim(0) * queries; ++line) {
     const int32_t* const block = blocks.data<int32_t>() + line / queries * keys;
     const int64_t place = keys - queries + line % queries;
     if (block[place] < firsts.data<int32_t>()[line]) continue;
-    int64_t own = place;
-    while (own > 0 && block[own - 1] == block[place]) --own;
-    int64_t first = own;
-    while (!in.chosen.defined() && first > 0 && block[first - 1] >= firsts.data<int32_t>()[line]) --first;
+    int64_t first = place;
+    while (first > 0 && block[first - 1] >= firsts.data<int32_t>()[line]) --first;
     pairs += static_cast<double>((place + 1 - first) * heads);
-    for (int64_t n = 0; in.chosen.defined() && n < heads * in.chosen.dim(3); ++n) {
-      const int32_t chosen = lists.data<int32_t>()[line * heads * in.chosen.dim(3) + n];
-      if (chosen >= 0) pairs += static_cast<double>(std::count(block, block + own, chosen));
-    }
   }
   return pairs;
 }

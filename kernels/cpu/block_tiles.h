@@ -81,7 +81,6 @@ class BlockTiles {
       own_[a] = a < count_ ? number[a] : -1;
       earliest_[a] = a < count_ && own_[a] >= 0 ? first[a] : std::numeric_limits<int32_t>::max();
     }
-    find_chosen();
     make_tiles();
     size_t max_length = 0;
     int64_t keys = 0;
@@ -149,22 +148,7 @@ class BlockTiles {
   bool is_earlier(size_t group, int64_t a) const {
     const KeyGroup& g = groups_[group];
     if (g.number >= own_[a] || g.number < earliest_[a]) return false;
-    if (in_.landmark.defined()) return !g.closed;
-    return chosen_.empty() || chosen_[group * kBlockQueries + static_cast<size_t>(a)] != 0;
-  }
-  void find_chosen() {
-    if (!in_.chosen.defined()) return;
-    chosen_.assign(groups_.size() * kBlockQueries, 0);
-    for (int64_t a = 0; a < count_; ++a) {
-      const int32_t* const chosen =
-          in_.chosen.data<int32_t>() + ((row_ * s_.queries + first_ + a) * s_.heads + head_) * s_.chosen;
-      for (int64_t n = 0; n < s_.chosen; ++n) {
-        const auto at = std::lower_bound(groups_.begin(), groups_.end(), chosen[n],
-                                         [](const KeyGroup& group, int32_t number) { return group.number < number; });
-        if (chosen[n] < 0 || at == groups_.end() || at->number != chosen[n]) continue;
-        chosen_[static_cast<size_t>(at - groups_.begin()) * kBlockQueries + static_cast<size_t>(a)] = 1;
-      }
-    }
+    return !in_.landmark.defined() || !g.closed;
   }
 
   // Makes tiles, without groups that no query sees.
@@ -262,7 +246,6 @@ class BlockTiles {
   T* content_;
   T* by_feature_;  // [D, kBlockQueries]
   std::array<int32_t, kBlockQueries> own_, earliest_;
-  std::vector<uint8_t> chosen_;  // [groups, kBlockQueries]
   std::vector<KeyTile> tiles_;
   T *logits_, *gates_, *masses_, *scales_, *inverses_;
 };

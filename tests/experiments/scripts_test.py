@@ -218,8 +218,8 @@ class Alone(Scripts):
         run([quire, "prepare", "--task", "recall", "--set", "length=2000", "--split", "train=2", "--split", "valid=1",
              "--output", "books.h5"])
         for name in ("spm.h5", "twice.h5"):
-            shutil.copy(self.folder / "books.h5", self.folder / name)
-            shutil.copy(self.folder / "books.h5.manifest", self.folder / f"{name}.manifest")
+            run([quire, "prepare", "--task", "recall", "--set", "length=2000", "--split", "train=2", "--split", "valid=1",
+                 "--tokenizer", f"hf:{ROOT / 'tests/golden/exchange/tokenizers/gpt2/tokenizer.json'}", "--output", name])
         run([quire, "sweep", EXPERIMENTS / "needle/sweeps/lengths.yaml", "--check"])
         run([quire, "train", ROOT / "configs/window-small.yaml", "data.corpus=books.h5", "data.split=train",
              "evaluate.split=valid", "model.width=8", "model.heads=1", "model.layers=1", "schedule.steps=1",

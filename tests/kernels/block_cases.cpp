@@ -35,7 +35,6 @@ struct Form {
   int64_t empty_blocks = 0;  // blocks at the beginning that are a landmark alone
   bool empty_blocks_count = false;
   double dropout = 0;
-  int64_t chosen = 0;
   bool closed = false;  // every other block is closed
   bool own_block = true;
   double spread = 2;  // of the queries
@@ -50,7 +49,7 @@ Form of_long_blocks(const std::string& name, bool grouped, double spread, int64_
 }
 
 // Rows differ in phase: row r begins r keys into a block.
-ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
+ops::BlockAttentionInputs blocks_of(const Form& f) {
   const int64_t keys = f.of.before + f.of.queries;
   std::vector<int32_t> block, first;
   std::vector<uint8_t> landmark;
@@ -80,9 +79,6 @@ ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
   in.block = Tensor::from(block, {f.of.rows, keys});
   in.first = Tensor::from(first, {f.of.rows, f.of.queries});
   if (f.landmarks) in.landmark = Tensor::from(landmark, {f.of.rows, keys});
-  if (f.chosen > 0) {
-    in.chosen = random.integers({f.of.rows, f.of.queries, f.of.heads, f.chosen}, -1, keys / f.period + 1);
-  }
   in.scale = 0.6;
   in.grouped = f.grouped;
   in.empty_blocks_count = f.empty_blocks_count;
@@ -97,19 +93,16 @@ ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
 void add_form(std::vector<OpCase>& cases, const Form& f, uint32_t seed) {
   RandomTensors random(seed);
   const int64_t keys = f.of.before + f.of.queries;
-  const ops::BlockAttentionInputs in = blocks_of(f, random);
+  const ops::BlockAttentionInputs in = blocks_of(f);
   std::vector<Tensor> inputs{random.normal({f.of.rows, f.of.queries, f.of.heads, f.of.size}, f.spread),
                              random.normal({f.of.rows, keys, f.of.kv_heads, f.of.size}),
                              random.normal({f.of.rows, keys, f.of.kv_heads, f.of.value_size}), in.block, in.first};
-  for (const Tensor& optional : {in.landmark, in.chosen}) {
-    if (optional.defined()) inputs.push_back(optional);
-  }
+  if (in.landmark.defined()) inputs.push_back(in.landmark);
   const auto settings = [in](const Inputs& x) {
     ops::BlockAttentionInputs with = in;
     with.block = x[3].value();
     with.first = x[4].value();
     if (in.landmark.defined()) with.landmark = x[5].value();
-    if (in.chosen.defined()) with.chosen = x[5].value();
     return with;
   };
   OpCase made = function_case("block_attention", f.name, inputs, OpCase::Function([=](Tape& t, const Inputs& x) {
@@ -272,14 +265,6 @@ void add_block_cases(std::vector<OpCase>& cases) {
            .empty_blocks = 2},
            of_long_blocks("not_grouped_long", false, 1),
            Form{.name = "plain_blocks", .of = {2, 10}, .landmarks = false},
-           Form{.name = "chosen", .of = {3, 13, 0, 4, 2}, .landmarks = false, .chosen = 2},
-           Form{.name = "chosen_prefix",
-           .of = {2, 66, 70, 2, 1, 1, 1},
-           .period = 9,
-           .landmarks = false,
-           .unseen = 5,
-           .padding = 2,
-           .chosen = 3},
            // Heads in whole chunks of 8 features: tensor cores in bf16.
            Form{.name = "chunks_one", .of = {1, 1, 0, 1, 1, 8, 8}},
            Form{.name = "chunks", .of = {3, 70, 23, 4, 2, 16, 24}, .period = 9, .spread = 0.5},
@@ -298,21 +283,6 @@ void add_block_cases(std::vector<OpCase>& cases) {
            Form{.name = "chunks_landmarks_only", .of = {2, 21, 0, 2, 1, 8, 8}, .period = 1},
            Form{.name = "chunks_dropout", .of = {3, 66, 0, 1, 1, 16, 8}, .period = 11, .dropout = 0.4, .spread = 0.5},
            Form{.name = "chunks_closed", .of = {2, 33, 9, 2, 1, 8, 8}, .closed = true, .own_block = false, .spread = 1},
-           Form{.name = "chunks_chosen",
-           .of = {2, 130, 70, 2, 1, 8, 16},
-           .period = 29,
-           .landmarks = false,
-           .unseen = 5,
-           .padding = 2,
-           .chosen = 3,
-           .spread = 0.5},
-           Form{.name = "chunks_chosen_long",
-           .of = {1, 80, 130, 2, 1, 8, 8},
-           .period = 70,
-           .landmarks = false,
-           .chosen = 2,
-           .own_block = false,
-           .spread = 0.5},
            Form{.name = "chunks_widest", .of = {1, 69, 3, 2, 1, 128, 128}, .period = 33, .spread = 0.1},
            // In the backward pass values are too wide.
            Form{.name = "chunks_wide", .of = {1, 9, 2, 1, 1, 72, 136}, .spread = 0.2},

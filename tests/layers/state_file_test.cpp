@@ -85,7 +85,7 @@ TEST(LogsInFiles, TakeNoMainMemoryFromStepToStep) {
   EXPECT_GT(scores[0], 0);
 }
 
-// What does not fit is refused before anything is allocated. Logs in files need no memory (above).
+// State that does not fit is refused before anything is allocated. Logs in files need no memory (above).
 TEST(LogsInMemory, RowsThatMemoryCannotHoldAreRefused) {
   constexpr int64_t kRows = 4096;
   constexpr int64_t kLength = int64_t{1} << 16;

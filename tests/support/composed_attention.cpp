@@ -250,11 +250,6 @@ struct Blocks {
     }
     return true;
   }
-  bool is_chosen(int64_t row, int64_t query, int64_t head, int32_t block) const {
-    const int64_t top_k = in.chosen.dim(3);
-    const int32_t* const list = in.chosen.data<int32_t>() + ((row * queries + query) * heads + head) * top_k;
-    return std::find(list, list + top_k, block) != list + top_k;
-  }
   // u8 [R, T, H, S]
   Tensor mask(const std::function<bool(int64_t row, int64_t query, int64_t head, int64_t key)>& sees) const {
     std::vector<uint8_t> mask;
@@ -287,11 +282,10 @@ BlockAttention composed_block_attention(Tape& tape, const Variable& q, const Var
   Variable logits = matmul(tape, permute(tape, q, {0, 2, 1, 3}), keys, {.transpose_b = true});
   logits = permute(tape, scale(tape, logits, in.scale), {0, 2, 1, 3});  // [R, T, H, S]
   const bool marked = in.landmark.defined() && in.grouped;
-  const Tensor gates = blocks.mask([&](int64_t row, int64_t query, int64_t head, int64_t key) {
+  const Tensor gates = blocks.mask([&](int64_t row, int64_t query, int64_t, int64_t key) {
     if (blocks.in_own(row, query, key)) return true;
     if (!blocks.in_earlier(row, query, key)) return false;
-    if (!marked && blocks.is_landmark(row, key)) return false;
-    if (!marked) return !in.chosen.defined() || blocks.is_chosen(row, query, head, blocks.number(row, key));
+    if (!marked) return !blocks.is_landmark(row, key);
     return blocks.is_landmark(row, key) && (in.empty_blocks_count || !blocks.is_empty(row, blocks.number(row, key)));
   });
   const Variable lse = permute(tape, log_sum_exp(tape, logits, gates), {0, 2, 1});

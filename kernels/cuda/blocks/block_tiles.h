@@ -38,11 +38,11 @@ template <typename T>
 struct BlockOperands {
   using A = Wide<T>;
   const T *q, *k, *v;
-  const int32_t *block, *first, *chosen;
+  const int32_t *block, *first;
   const uint8_t* landmark;
   const KeyTile* tiles;  // [R, max_tiles]
   int max_tiles;
-  int rows, queries, keys, heads, kv_heads, size, value_size, top_k;
+  int rows, queries, keys, heads, kv_heads, size, value_size;
   A scale;
   bool gates;  // landmarks are gates
   bool own_block, empty_blocks_count;
@@ -65,7 +65,6 @@ BlockOperands<T> operands_of(const ops::BlockAttentionInputs& in, const BlockSiz
   to.v = in.v.data<T>();
   to.block = in.block.data<int32_t>();
   to.first = in.first.data<int32_t>();
-  to.chosen = data_or_null<int32_t>(in.chosen);
   to.landmark = data_or_null<uint8_t>(in.landmark);
   to.tiles = static_cast<const KeyTile*>(scratch.tiles.raw());
   to.max_tiles = static_cast<int>(scratch.tiles.dim(1));
@@ -76,7 +75,6 @@ BlockOperands<T> operands_of(const ops::BlockAttentionInputs& in, const BlockSiz
   to.kv_heads = static_cast<int>(s.kv_heads);
   to.size = static_cast<int>(s.size);
   to.value_size = static_cast<int>(s.value_size);
-  to.top_k = static_cast<int>(s.chosen);
   to.scale = static_cast<A>(in.scale);
   to.gates = in.landmark.defined() && in.grouped;
   to.own_block = in.own_block;
@@ -159,16 +157,6 @@ struct BlockMemory {
   }
 };
 
-// Says whether the list of query a has a number from low to high.
-template <typename T>
-__device__ inline bool lists(const BlockOperands<T>& in, const QueryTile& at, int a, int low, int high) {
-  const int32_t* const list = line_of_query(in.chosen, in.top_k, in, at, a);
-  for (int n = 0; n < in.top_k; ++n) {
-    if (list[n] >= low && list[n] <= high) return true;
-  }
-  return false;
-}
-
 // Says whether any of the queries may see a block of the tile, with the same answer in all threads. It begins and ends
 // with barriers.
 template <typename T>
@@ -180,8 +168,6 @@ __device__ inline bool is_visible(BlockMemory& memory, const BlockOperands<T>& i
     const int own = in.block[static_cast<int64_t>(at.row) * in.keys + in.before() + at.first + a];
     const int first = in.first[static_cast<int64_t>(at.row) * in.queries + at.first + a];
     visible = own >= 0 && first <= own && first <= tile.high && tile.low <= own;
-    const bool own_too = in.own_block && own <= tile.high;
-    if (visible && !own_too && in.chosen != nullptr) visible = lists(in, at, a, tile.low, tile.high);
   }
   const bool any = __any_sync(kAllLanes, visible);
   if (threadIdx.x % kWarp == 0) memory.any_visible[threadIdx.x / kWarp] = any;
@@ -252,7 +238,6 @@ __device__ inline void prepare_queries(BlockMemory& memory, const BlockOperands<
       sees = sees && in.own_block;
     } else {
       sees = sees && number < own && memory.open[g];
-      if (sees && in.chosen != nullptr) sees = lists(in, at, a, number, number);
       if (memory.empty[g] && !in.empty_blocks_count) sees = false;
     }
     if (sees) seen |= uint64_t{1} << g;
