@@ -265,7 +265,7 @@ TEST(SocketControl, RankZeroThatWasStoppedSaysNothingOfTheOthers) {
     if (!first->has_unsent()) first->send({FrameType::activity, 0, activity});
   }
   while (first->has_unsent()) first->flush();
-  // What is not yet with rank 0 would be lost with the connection, and so would be the last frame.
+  // Frames that are not yet with the host of rank 0 would be lost with the connection.
   for (int unread = 1; unread > 0; std::this_thread::sleep_for(milliseconds(1))) {
     ASSERT_EQ(::ioctl(first->descriptor(), SIOCOUTQ, &unread), 0);
   }
