@@ -56,7 +56,7 @@ FAULTS = [
      "(position + segment.count - first_whole) / options_.period",
      "(position + segment.count - 1 - first_whole) / options_.period"),
     ("landmark", "landmark", "tokens choose blocks together with later ones", "layers/mixers/landmark_choice.cpp",
-     "top_k(largest(comparable, 1), chosen_count, exists)", "top_k(largest(comparable, 2), chosen_count, exists)"),
+     "selection == BlockSelection::token ? 1 : 2", "2"),
     ("knn", "knn", "the last token of a subsequence is not written", "layers/memory/knn_write.cpp",
      "const int64_t leaving = cached + segment.count - max_carried;",
      "const int64_t leaving = cached + segment.count - max_carried - 1;"),
