@@ -28,9 +28,9 @@ std::vector<BlockRead> reads_of(const Tensor& mass, const Tensor& blocks, int64_
     own.push_back(block < -1 ? static_cast<int32_t>((-2 - block) % own_blocks) : -1);
   }
   std::vector<BlockRead> reads = stored_reads(mass, Tensor::from(stored, blocks.shape(), blocks.device()));
+  const Tensor own_blocks_read = Tensor::from(own, blocks.shape(), blocks.device());
   for (int64_t n = 0; n < blocks.dim(3); ++n) {
-    const Tensor of_one = one_of(Tensor::from(own, blocks.shape(), blocks.device()), n);
-    reads.push_back({reads[static_cast<size_t>(n)].lse, {}, of_one});
+    reads.push_back({reads[static_cast<size_t>(n)].lse, {}, one_of(own_blocks_read, n)});
   }
   return reads;
 }
