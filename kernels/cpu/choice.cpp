@@ -96,12 +96,18 @@ void top_k(const Tensor& index, const Tensor& in, const Tensor& mask) {
 void rows_of_tables(const Tensor& rows, const Tensor& index, int64_t per_batch) {
   check_rows_of_tables(rows, index, per_batch);
   const int64_t count = index.dim(1);
-  for (int64_t i = 0; i < index.numel(); ++i) {
-    const int32_t place = index.data<int32_t>()[i];
-    if (place >= per_batch) {
-      fail(ErrorKind::internal, "rows_of_tables: index {} is outside a table of {} rows", place, per_batch);
+  for (int64_t table = 0; table < index.dim(0); ++table) {
+    const int32_t* const places = index.data<int32_t>() + table * count;
+    int32_t* const to = rows.data<int32_t>() + table * count;
+    const auto first = static_cast<int32_t>(table * per_batch);
+    int32_t last = -1;
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = places[i] < 0 ? -1 : places[i] + first;
+      last = std::max(last, places[i]);
     }
-    rows.data<int32_t>()[i] = place < 0 ? -1 : static_cast<int32_t>(place + i / count * per_batch);
+    if (last >= per_batch) {
+      fail(ErrorKind::internal, "rows_of_tables: index {} is outside a table of {} rows", last, per_batch);
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 #include "kernels/embedding.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include "kernels/checks.h"
 #include "kernels/cpu/common.h"
@@ -41,24 +41,25 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
   const int64_t count = ids.numel();
   check_embedding_backward(dtable, dout, ids);
   const int32_t* id = ids.data<int32_t>();
-  std::vector<int32_t> order(static_cast<size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return id[a] < id[b]; });
-  std::vector<int64_t> runs;  // the indices where a new id begins
+  std::vector<int32_t> order;  // the terms, by id and then by position
   for (int64_t m = 0; m < count; ++m) {
-    if (id[order[static_cast<size_t>(m)]] < 0) continue;
-    if (runs.empty() || id[order[static_cast<size_t>(m)]] != id[order[static_cast<size_t>(m - 1)]]) runs.push_back(m);
+    if (id[m] >= 0) order.push_back(static_cast<int32_t>(m));
   }
-  runs.push_back(count);
+  const auto by_id = [&](int32_t a, int32_t b) { return id[a] < id[b]; };
+  if (!std::is_sorted(order.begin(), order.end(), by_id)) std::stable_sort(order.begin(), order.end(), by_id);
+  // Tasks of all terms of some ids, with enough numbers for a thread.
+  std::vector<size_t> tasks{0};
+  for (size_t n = 1; n <= order.size(); ++n) {
+    if (n < order.size() && id[order[n]] == id[order[n - 1]]) continue;
+    if (n == order.size() || static_cast<int64_t>(n - tasks.back()) * width >= kElementTile) tasks.push_back(n);
+  }
   dispatch_stored("embedding_backward", dout.dtype(), [&](auto type) {
     using T = decltype(type);
     using W = Wide<T>;
-    parallel_for(static_cast<int64_t>(runs.size()) - 1, [&](int64_t run) {
-      const int64_t begin = runs[static_cast<size_t>(run)];
-      const int64_t row = id[order[static_cast<size_t>(begin)]];
-      ArrayView<W> total(dtable.data<W>() + row * width, width);
-      for (int64_t m = begin; m < runs[static_cast<size_t>(run) + 1]; ++m) {
-        const T* const term = dout.data<T>() + order[static_cast<size_t>(m)] * width;
+    parallel_for(static_cast<int64_t>(tasks.size()) - 1, [&](int64_t task) {
+      for (size_t n = tasks[static_cast<size_t>(task)]; n < tasks[static_cast<size_t>(task) + 1]; ++n) {
+        ArrayView<W> total(dtable.data<W>() + id[order[n]] * width, width);
+        const T* const term = dout.data<T>() + order[n] * width;
         total += static_cast<W>(scale) * ConstArrayView<W>(widened(term, width, 0), width);
       }
     });
