@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Asks the runs of a sweep tasks of RULER and bAbI at many lengths, prints one table and draws one picture.
 
-    python3 experiments/needle/lengths.py runs --filler books.h5:test --results results --svg lengths.svg \\
+    python3 experiments/needle/lengths.py runs/*-1 --filler books.h5:test --results answers.jsonl --svg lengths.svg \\
         --set moba:model.attention.moba.carry.length=1024
 
-Each run of the folder (VARIANT-SEED) is asked by `quire needle`, one length after the other. What is in --results is not
+Each run (a folder VARIANT-SEED) is asked by `quire needle`, one length after the other. What is in --results is not
 asked again, so that the same command goes on where it stopped. A line of the picture is the mean score over the samples of
 all seeds of a variant, with its interval of 95 %. Needs matplotlib for --svg (Debian: python3-matplotlib).
 """
@@ -38,18 +38,30 @@ def samples_of(text):
     return samples
 
 
-def answers_of(run, length, arguments):
+def stored_answers(path):
+    """Returns the answers of a file by run and length. A line that was cut off as it was written counts as absent."""
+    answers = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            continue
+        answers[answer["run"], answer["length"]] = answer
+    return answers
+
+
+def answers_of(run, length, stored, arguments):
     """Returns what quire needle says of a run at a length; asks it unless the answers are stored."""
-    path = arguments.results / f"{run.name}-{length}.json"
     samples = arguments.samples.get(length, arguments.samples[""])
-    settings = {"task": arguments.tasks, "samples": samples, "filler": arguments.filler or "built-in"}
-    if path.exists():
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if all(stored[key] == value for key, value in settings.items()):
-            return stored
-        sys.exit(f"lengths: error: {path}: was asked with other settings; choose another --results")
     variant = run.name.rsplit("-", 1)[0]
     overrides = [setting.split(":", 1)[1] for setting in arguments.set if setting.split(":", 1)[0] == variant]
+    settings = {"task": arguments.tasks, "samples": samples, "filler": arguments.filler or "built-in", "set": overrides}
+    if (run.name, length) in stored:
+        answers = stored[run.name, length]
+        if all(answers.get(key) == value for key, value in settings.items()):
+            return answers
+        sys.exit(f"lengths: error: {arguments.results}: {run.name} was asked at {length} with other settings; choose "
+                 "another --results")
     command = [arguments.quire, "needle", run, *overrides, "--task", arguments.tasks, "--lengths", length, "--samples",
                samples, "--json"]
     if arguments.filler:
@@ -57,18 +69,19 @@ def answers_of(run, length, arguments):
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         sys.exit(done.returncode)
-    partial = path.with_suffix(".partial")
-    partial.write_text(done.stdout, encoding="utf-8")
-    partial.rename(path)
-    return json.loads(done.stdout)
+    answers = {**json.loads(done.stdout), "run": run.name, "length": length, "set": overrides}
+    with arguments.results.open("a", encoding="utf-8") as results:
+        results.write("\n" * (results.tell() > 0) + json.dumps(answers))
+    return answers
 
 
 def scores_of(runs, lengths, arguments):
     """Returns the scores of all seeds by variant, task and length."""
     scores = {}
+    stored = stored_answers(arguments.results)
     for length in lengths:  # the short ones of all runs come first
         for run in runs:
-            for cell in answers_of(run, length, arguments)["cells"]:
+            for cell in answers_of(run, length, stored, arguments)["cells"]:
                 key = (run.name.rsplit("-", 1)[0], cell["task"], length)
                 scores.setdefault(key, []).extend(cell["scores"])
     return scores
@@ -118,8 +131,9 @@ def draw(scores, variants, lengths, tasks, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("runs", type=pathlib.Path, help="folder of the runs of a sweep")
-    parser.add_argument("--results", type=pathlib.Path, required=True, metavar="FOLDER", help="where answers are stored")
+    parser.add_argument("runs", type=pathlib.Path, nargs="+", metavar="RUN", help="a run of a sweep, VARIANT-SEED")
+    parser.add_argument("--results", type=pathlib.Path, required=True, metavar="FILE",
+                        help="the answers, one line for each run and length")
     parser.add_argument("--tasks", default=TASKS, metavar="LIST")
     parser.add_argument("--lengths", default=LENGTHS, metavar="LIST")
     parser.add_argument("--samples", type=samples_of, default="50", metavar="N[,LENGTH=N...]",
@@ -130,15 +144,15 @@ def main():
     parser.add_argument("--svg", metavar="FILE", help="the picture")
     parser.add_argument("--quire", default=ROOT / "build/native/bin/quire", metavar="PROGRAM")
     arguments = parser.parse_args()
-    runs = sorted(path.parent for path in arguments.runs.glob("*/config.yaml"))
-    if not runs:
-        sys.exit(f"lengths: error: {arguments.runs}: holds no runs")
-    arguments.results.mkdir(parents=True, exist_ok=True)
+    runs = arguments.runs
+    for run in runs:
+        if not (run / "config.yaml").exists():
+            sys.exit(f"lengths: error: {run}: is not a run (has no config.yaml)")
     lengths, tasks = arguments.lengths.split(","), arguments.tasks.split(",")
     variants = list(dict.fromkeys(run.name.rsplit("-", 1)[0] for run in runs))
     for setting in arguments.set:
         if ":" not in setting or setting.split(":", 1)[0] not in variants:
-            sys.exit(f"lengths: error: --set {setting}: is not VARIANT:KEY=VALUE of a variant of {arguments.runs}")
+            sys.exit(f"lengths: error: --set {setting}: is not VARIANT:KEY=VALUE of a variant that is asked")
     scores = scores_of(runs, lengths, arguments)
     print_table(scores, variants, lengths, tasks)
     if arguments.svg:

@@ -224,10 +224,14 @@ class Alone(Scripts):
         run([quire, "train", ROOT / "configs/window-small.yaml", "data.corpus=books.h5", "data.split=train",
              "evaluate.split=valid", "model.width=8", "model.heads=1", "model.layers=1", "schedule.steps=1",
              "schedule.warmup=0", "--run-dir", "runs/window-1"])
-        arguments = ["runs", "--filler", "books.h5:valid", "--results", "results", "--lengths", "1k,1200",
+        arguments = ["runs/window-1", "--filler", "books.h5:valid", "--results", "answers.jsonl", "--lengths", "1k,1200",
                      "--samples", "1,1200=2", "--tasks", "vt,babi_1", "--set", "window:data.subsequence=128"]
         out = self.run_script("needle/lengths.py", *arguments, "--quire", quire)
         self.assertRegex(out, r"\| window \| babi_1 \| \d+ \(\d+-\d+\) \| \d+ \(\d+-\d+\) \|")
+        self.assertEqual(self.run_script("needle/lengths.py", *arguments, "--quire", "/nowhere"), out)
+        answers = self.folder / "answers.jsonl"
+        answers.write_text(answers.read_text(encoding="utf-8")[:-9], encoding="utf-8")  # was cut off as it was written
+        self.assertEqual(self.run_script("needle/lengths.py", *arguments, "--quire", quire), out)
         self.assertEqual(self.run_script("needle/lengths.py", *arguments, "--quire", "/nowhere"), out)
         self.run_script("needle/lengths.py", *arguments, "--set", "xl:data.subsequence=64", status=1)
         self.assertIn("lengths: error: --set xl:data.subsequence=64: is not", self.errors)
