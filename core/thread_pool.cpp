@@ -24,61 +24,73 @@ constexpr int kSpins = 4000;
 
 }  // namespace
 
+// A run ends when its tiles are done, whoever did them: nobody waits for a worker that sleeps or that the system has
+// not let run, which on a busy machine takes milliseconds.
 struct ThreadPool::State {
   std::vector<std::thread> workers;
   std::mutex mutex;
   std::condition_variable wake;
-  std::atomic<uint64_t> generation{0};  // increases by one for every run()
+  // The number of the run, and in the lower half how many of its tiles nobody has taken. Who takes one changes it, so
+  // that nobody can take a tile of a run that is over.
+  std::atomic<uint64_t> untaken{0};
   std::atomic<bool> stop{false};
 
+  // They change only while all tiles are done.
   const std::function<void(int64_t)>* work = nullptr;
   int64_t tiles = 0;
-  std::atomic<int64_t> next{0};
-  std::atomic<int> busy{0};  // workers that have not finished this run
+  std::atomic<int64_t> done{0};
   std::mutex error_mutex;
   std::exception_ptr error;
 
+  static constexpr uint64_t kTiles = 0xffffffff;
+
+  uint64_t number() const { return untaken.load(std::memory_order_acquire) & ~kTiles; }
+
   void take_tiles() {
     t_inside_tile = true;
-    for (int64_t tile = next.fetch_add(1); tile < tiles; tile = next.fetch_add(1)) {
+    int64_t taken = 0;
+    for (uint64_t before = untaken.load(std::memory_order_acquire); (before & kTiles) > 0;) {
+      if (!untaken.compare_exchange_weak(before, before - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+        continue;
+      }
       try {
-        (*work)(tile);
+        (*work)(tiles - static_cast<int64_t>(before & kTiles));
       } catch (...) {
         const std::lock_guard lock(error_mutex);
         if (error == nullptr) error = std::current_exception();
       }
+      ++taken;
+      before = untaken.load(std::memory_order_acquire);
     }
     t_inside_tile = false;
+    if (taken > 0) done.fetch_add(taken, std::memory_order_release);
   }
 
   void serve() {
     uint64_t seen = 0;
     for (;;) {
-      for (int spin = 0; spin < kSpins && generation.load(std::memory_order_acquire) == seen; ++spin) {
-        __builtin_ia32_pause();
-      }
-      if (generation.load(std::memory_order_acquire) == seen) {
+      for (int spin = 0; spin < kSpins && number() == seen; ++spin) __builtin_ia32_pause();
+      if (number() == seen) {
         std::unique_lock lock(mutex);
-        wake.wait(lock, [&] { return generation.load(std::memory_order_acquire) != seen; });
+        wake.wait(lock, [&] { return number() != seen; });
       }
-      seen = generation.load(std::memory_order_acquire);
+      seen = number();
       if (stop.load()) return;
       take_tiles();
-      busy.fetch_sub(1, std::memory_order_release);
     }
   }
 
-  void announce() {
+  void announce(int64_t count) {
     {
       const std::lock_guard lock(mutex);
-      generation.fetch_add(1, std::memory_order_release);
+      untaken.store(number() + kTiles + 1 + static_cast<uint64_t>(count), std::memory_order_release);
     }
     wake.notify_all();
   }
 
   void end() {
     stop = true;
-    announce();
+    announce(0);
     for (std::thread& worker : workers) worker.join();
   }
 };
@@ -110,15 +122,15 @@ void ThreadPool::run(int64_t tiles, const std::function<void(int64_t)>& work) {
     for (int64_t tile = 0; tile < tiles; ++tile) work(tile);
     return;
   }
+  QUIRE_CHECK(tiles <= static_cast<int64_t>(State::kTiles), "{} tiles", tiles);
   State& state = *state_;
   state.work = &work;
   state.tiles = tiles;
   state.error = nullptr;
-  state.next.store(0);
-  state.busy.store(static_cast<int>(state.workers.size()));
-  state.announce();
+  state.done.store(0);
+  state.announce(tiles);
   state.take_tiles();
-  for (int spin = 0; state.busy.load(std::memory_order_acquire) != 0; ++spin) {
+  for (int spin = 0; state.done.load(std::memory_order_acquire) != tiles; ++spin) {
     if (spin < kSpins) {
       __builtin_ia32_pause();
     } else {
