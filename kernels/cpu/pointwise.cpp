@@ -99,6 +99,29 @@ void with_binary_backward(ops::Binary kind, Function&& function) {
   }
 }
 
+// Calls body(i, first, second) with the gradients of run elements; `strides` are those of g, a and b. The loops of
+// dense operands, and of a repeated b, become vectors.
+template <typename T, typename F, typename Body>
+void run_of_gradients(const T* g, const T* a, const T* b, const std::array<int64_t, 3>& strides, int64_t count, F f,
+                      const Body& body) {
+  const auto loop = [&](auto sg, auto sa, auto sb) {
+    for (int64_t i = 0; i < count; ++i) {
+      Wide<T> first;
+      Wide<T> second;
+      f(wide(g[i * sg]), wide(a[i * sa]), wide(b[i * sb]), first, second);
+      body(i, first, second);
+    }
+  };
+  constexpr std::integral_constant<int64_t, 1> one;
+  if (strides == std::array<int64_t, 3>{1, 1, 1}) {
+    loop(one, one, one);
+  } else if (strides == std::array<int64_t, 3>{1, 1, 0}) {
+    loop(one, one, std::integral_constant<int64_t, 0>{});
+  } else {
+    loop(strides[0], strides[1], strides[2]);
+  }
+}
+
 void binary_backward(const Tensor& da, const Tensor& db, const Tensor& dout, const Tensor& a, const Tensor& b,
                      ops::Binary kind) {
   check_binary_backward(da, db, dout, a, b);
@@ -112,14 +135,18 @@ void binary_backward(const Tensor& da, const Tensor& db, const Tensor& dout, con
         const T* const y = b.data<T>() + at[2];
         T* const dx = da.defined() ? da.data<T>() + at[3] : nullptr;
         T* const dy = db.defined() ? db.data<T>() + at[4] : nullptr;
-        for (int64_t i = 0; i < count; ++i) {
-          Wide<T> first;
-          Wide<T> second;
-          f(wide(g[i * inner_stride(walk, 0)]), wide(x[i * inner_stride(walk, 1)]), wide(y[i * inner_stride(walk, 2)]),
-            first, second);
-          if (dx != nullptr) dx[i * inner_stride(walk, 3)] = narrow<T>(first);
-          if (dy != nullptr) dy[i * inner_stride(walk, 4)] = narrow<T>(second);
-        }
+        const auto run = [&](T* to, int64_t stride, auto pick) {
+          if (to == nullptr) return;
+          const auto each = [&](auto step) {
+            run_of_gradients(
+                g, x, y, {inner_stride(walk, 0), inner_stride(walk, 1), inner_stride(walk, 2)}, count, f,
+                [&](int64_t i, auto first, auto second) { to[i * step] = narrow<T>(pick(first, second)); });
+          };
+          if (stride == 1) return each(std::integral_constant<int64_t, 1>{});
+          each(stride);
+        };
+        run(dx, inner_stride(walk, 3), [](auto first, auto) { return first; });
+        run(dy, inner_stride(walk, 4), [](auto, auto second) { return second; });
       });
     });
   });
