@@ -20,6 +20,9 @@ Json parse_json(std::string_view text, std::string* reason = nullptr);
 extern template nlohmann::json parse_json(std::string_view text, std::string* reason);
 extern template nlohmann::ordered_json parse_json(std::string_view text, std::string* reason);
 
+// As parse_json; text in which an object holds a key twice is discarded, too. Programs differ in which one they read.
+nlohmann::json parse_json_of_unique_keys(std::string_view text, std::string& reason);
+
 // Some readers of JSON round larger integers.
 inline constexpr int64_t kLargestJsonInteger = int64_t{1} << 53;
 

@@ -37,7 +37,28 @@ HEADS = [
     ("two hosts", b"GET /health HTTP/1.1\r\n" + HOST + HOST + b"\r\n", 400),
     ("another name of this machine", b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
     ("a page of another site", b"GET /health HTTP/1.1\r\n" + HOST + b"Origin: http://evil.example\r\n\r\n", 403),
-    ("absolute form", b"GET http://evil.example/health HTTP/1.1\r\n" + HOST + b"\r\n", 404),
+    ("absolute form", b"GET http://evil.example/health HTTP/1.1\r\n" + HOST + b"\r\n", 403),
+    ("absolute form of this server", b"GET HTTP://LocalHost:80/health HTTP/1.1\r\n" + HOST + b"\r\n", 200),
+    ("absolute form without a path", b"GET http://localhost HTTP/1.1\r\n" + HOST + b"\r\n", 404),
+    ("upper case and a dot", b"GET /health HTTP/1.1\r\nHost: LOCALHOST.:80\r\n\r\n", 200),
+    ("blanks behind a value", b"GET /health HTTP/1.1\r\nHost: localhost \t\r\n\r\n", 200),
+    ("blanks behind a length", POST + b"Content-Length: 15 \t\r\n\r\n" + BODY, 400),
+    ("HEAD", b"HEAD /v1/models HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 200),
+    ("a query", b"GET /health?a=b&c HTTP/1.1\r\n" + HOST + b"\r\n", 200),
+    ("no blank before a value", b"GET /health HTTP/1.1\r\nHost:localhost\r\nX:  \r\n\r\n", 200),
+    ("an open bracket", b"GET /health HTTP/1.1\r\nHost: [::1\r\n\r\n", 403),
+    ("dots for an address", b"GET /health HTTP/1.1\r\nHost: 127.....\r\n\r\n", 403),
+    ("a user before the host", b"GET /health HTTP/1.1\r\n" + HOST + b"Origin: http://localhost:80@evil.example\r\n\r\n", 403),
+    ("a head behind an empty name", b"GET /health HTTP/1.1\r\n" + HOST + b": x\r\n" + SECRET, 400),
+    ("the same, with room for it", b"GET /health HTTP/1.1\r\nA:1\r\nB:1\r\nC:1\r\nHost:localhost\r\n:\r\n" + SECRET, 400),
+    ("an empty name first", b"GET /health HTTP/1.1\r\n: x\r\n" + HOST + b"\r\n", 400),
+    ("NUL in the path", b"GET /health\0evil HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    ("NUL in a value", b"GET /health HTTP/1.1\r\n" + HOST + b"X: a\0b\r\n\r\n", 400),
+    ("a folded line", b"GET /health HTTP/1.1\r\n" + HOST + b"X: a\r\n b\r\n\r\n", 400),
+    ("line feeds alone", b"GET /health HTTP/1.1\nHost: localhost\n\n", 400),
+    ("a line feed alone at the end", b"GET /health HTTP/1.1\r\n" + HOST + b"\n" + SECRET, 400),
+    ("a coding of the body", POST + b"Content-Encoding: gzip\r\nContent-Length: 15\r\n\r\n" + BODY, 415),
+    ("nothing behind chunks", POST + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKED.replace(b"\r\n", b"\n") + SECRET, 200),
     ("dots", b"GET /../../etc/passwd HTTP/1.1\r\n" + HOST + b"\r\n", 404),
     ("dots inside", b"GET /v1/../../etc/passwd HTTP/1.1\r\n" + HOST + b"\r\n", 404),
     ("escaped dots", b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\n" + HOST + b"\r\n", 404),
@@ -92,6 +113,8 @@ BODIES = [
         {"prompt": "a", "model": 1}, {"prompt": "a", "session": "../a"}, {"prompt": "a", "session": ""},
         {"prompt": "a", "session": "a" * 65}, {"prompt": "a", "session": "/etc/passwd"}, {"prompt": "a", "session": 1},
     ]),
+    b'{"prompt": "a", "max_tokens": 1, "max_tokens": 2}', b'{"prompt": "a", "stream": true, "stream_options": {"x": 1, "x": 2}}',
+    b'{"prompt": "a", "stream_options": {"include_usage": true}}', b'{"prompt": [18446744073709551616]}',
     b'{"prompt": "a", "temperature": 1e999}', b'{"prompt": "a", "temperature": NaN}',
 ]
 
@@ -147,6 +170,7 @@ class HostileClients(unittest.TestCase):
                 self.assertEqual(statuses(answer), [status] if status else [], answer)
                 self.assertNotIn(b"quire_rows", answer)
                 self.assertNotIn(b"root:", answer)
+        self.assert_soon(lambda: any("a request that cannot be read: 431" in line for line in self.run_.log))
         self.assert_served()
 
     def test_bodies(self):
@@ -157,7 +181,13 @@ class HostileClients(unittest.TestCase):
                 self.assertGreater(len(answer["error"]["message"]), 10)
         self.assertEqual(self.run_.ask("/v1/completions", {"prompt": "a", "model": "other"})[0], 404)
         self.assertEqual(self.run_.ask("/v1/completions", {"prompt": "a", "session": "none"})[0], 404)
-        self.assertEqual(self.run_.ask("/detokenize", {"tokens": [258]})[0], 400)
+        for tokens in ([258], [-1], [[1]], [1.5], "a", None):
+            status, answer = self.run_.ask("/detokenize", {"tokens": tokens})
+            self.assertEqual(status, 400, tokens)
+            self.assertTrue(answer["error"]["message"].startswith("tokens"), answer)
+        self.assertEqual(self.run_.ask("/detokenize", b'{"tokens": [-0]}')[0], 200)
+        self.assertEqual(self.run_.ask("/tokenize", {"prompt": "a", "add_special_token": False})[0], 400)
+        self.assertEqual(self.run_.ask("/tokenize", {"prompt": "a", "model": "other"})[0], 404)
         self.assertEqual(self.run_.ask("/v1/sessions", {"session": "..", "prompt": "a"})[0], 400)
         self.assert_served()
 
@@ -181,7 +211,8 @@ class HostileClients(unittest.TestCase):
         self.assertLess(self.run_.process()[0] - before, 32 << 10)
 
     def test_slow_senders(self):
-        slow = [b"GET /hea", POST + b"Content-Length: 15\r\n\r\n{", POST + b"Transfer-Encoding: chunked\r\n\r\nf\r\n{"]
+        slow = [b"GET /hea", POST + b"Content-Length: 15\r\n\r\n{", POST + b"Transfer-Encoding: chunked\r\n\r\nf\r\n{",
+                POST + b"Content-Length: 15\r\n\r\n{"]
         connections = [socket.create_connection(("127.0.0.1", self.run_.port), timeout=10) for _ in slow]
         answers = {}
         end = time.monotonic() + 8
@@ -193,7 +224,8 @@ class HostileClients(unittest.TestCase):
         while len(answers) < len(slow) and time.monotonic() < end:
             for number, connection in enumerate(connections):
                 try:
-                    connection.sendall(b" ")
+                    if number < len(slow) - 1:  # the last one is silent
+                        connection.sendall(b" ")
                     answers.setdefault(number, connection.recv(4096))
                 except socket.timeout:
                     pass

@@ -230,6 +230,36 @@ TEST(Serve, DamagedOrForeignSessionsAreRefused) {
   EXPECT_NE(error.at("message").get<std::string>().find("another model"), std::string::npos) << error;
 }
 
+TEST(Serve, ASessionThatWasSavedIsSavedAgainWhenItGrows) {
+  Trained trained({});
+  const SessionLimits limits{.folder = trained.folder / "sessions"};
+  const Json question{{"session", "a"}, {"prompt", "x"}, {"max_tokens", 8}, {"temperature", 0}};
+  Json grown;
+  {
+    Served served(trained, limits);
+    served.ask("/v1/sessions", {{"session", "a"}, {"prompt", kBook}});
+    served.ask("/v1/sessions/save", {{"session", "a"}});
+    served.ask("/v1/sessions", {{"session", "a"}, {"prompt", kQuestion}, {"append", true}});
+    grown = served.complete(question);
+  }
+  Served other(trained, limits);
+  const std::vector<SessionStore::Listed> listed = other.service().sessions().list();
+  ASSERT_EQ(listed.size(), 1U);
+  EXPECT_TRUE(listed[0].name == "a" && listed[0].saved && !listed[0].tokens);
+  EXPECT_EQ(other.complete(question), grown);
+}
+
+TEST(Serve, OneRequestWritesASessionAtATime) {
+  Trained trained({});
+  Served served(trained, {});
+  const auto claim = served.service().sessions().claim("a");
+  served.ask("/v1/sessions", {{"session", "a"}, {"prompt", kBook}}, 409);
+  served.ask("/v1/sessions/delete", {{"session", "a"}}, 409);
+  claim->release();
+  served.ask("/v1/sessions", {{"session", "a"}, {"prompt", kBook}});
+  served.ask("/v1/sessions", {{"session", "a"}, {"prompt", "x"}, {"append", true}});
+}
+
 TEST(Serve, AModelWithPositionsRefusesLongTexts) {
   Trained trained({"model.position.kind=none", "model.embedding.learned_positions=16",
                    "model.attention={softmax: {carry: {kind: none}}}"});
@@ -240,6 +270,7 @@ TEST(Serve, AModelWithPositionsRefusesLongTexts) {
   served.ask("/v1/sessions", {{"session", "a"}, {"prompt", "0123456789"}});
   served.complete({{"session", "a"}, {"prompt", "01"}, {"max_tokens", 4}});
   served.ask("/v1/completions", {{"session", "a"}, {"prompt", "01"}, {"max_tokens", 5}}, 400);
+  served.ask("/v1/completions", {{"session", "a"}, {"prompt", "012345"}, {"max_tokens", 0}}, 400);
 }
 
 TEST(Serve, TextsOfTokens) {
@@ -249,7 +280,15 @@ TEST(Serve, TextsOfTokens) {
             (std::vector<int32_t>{256, 97, 257, 60, 124, 98, 111, 115, 124}));
   EXPECT_EQ(json_token("a\"b"), "\"a\\\"b\"");
   EXPECT_EQ(json_token("\xE2\x80"), "\"bytes:\\\\xe2\\\\x80\"");
-  EXPECT_EQ(characters_of("a\xC3\xA9z"), 3);
+  // As many as in JSON, in which what is no character is U+FFFD, and a token begins at the character that it is in.
+  for (const std::string text :
+       {"a\xC3\xA9z", "\x9B\x9B", "\xE2\x80", "\xE2\x80z", "\xED\xA0\x80z", "\xE0\x80z", "\xF4\x90\x80\x80z", "\xC3\xC3\xA9"}) {
+    CharacterCount count;
+    for (const char c : text) count.add(std::string(1, c));
+    CharacterCount as_written;
+    as_written.add(Json::parse(json_text(text)).get<std::string>());
+    EXPECT_EQ(count.whole() + (text.ends_with('\x80') ? 1 : 0), as_written.whole()) << json_token(text);
+  }
 }
 
 TEST(Serve, AContinuationEndsBeforeAStop) {

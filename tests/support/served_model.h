@@ -90,6 +90,7 @@ class Served {
     EXPECT_EQ(response.status, status) << response.body;
     return Json::parse(response.body);
   }
+  Service& service() { return service_; }
   Json complete(const Json& fields) { return ask("/v1/completions", fields).at("choices"); }
 
  private:

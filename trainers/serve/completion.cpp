@@ -113,7 +113,7 @@ void Completion::add_prompt_tokens(size_t index, LogProbabilities& list) const {
 
 std::string Completion::log_probabilities(size_t index) const {
   if (!request_.logprobs) return "null";
-  LogProbabilities list(texts_, 0);
+  LogProbabilities list(texts_, {});
   if (request_.echo) add_prompt_tokens(index, list);
   const TokenScores& scores = choices_[index]->scores;
   list.add(scores, 0, scores.ids.size());

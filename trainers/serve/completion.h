@@ -43,7 +43,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     bool prompt = false;
     size_t text = 0;
     size_t tokens = 0;
-    int64_t characters = 0;
+    CharacterCount characters;
   };
   const Choice& first_of(size_t index) const;
   std::string prompt_text(size_t index) const;

@@ -62,15 +62,6 @@ std::vector<std::string> parse_stops(const Json& value) {
   return stops;
 }
 
-int32_t parse_id(const Json& value, int64_t vocabulary) {
-  if (!value.is_number_integer()) refuse("prompt must be a text, texts, token ids, or lists of token ids");
-  const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() < static_cast<uint64_t>(vocabulary) : false;
-  if (!fits) {
-    refuse(fmt::format("prompt: token id {} is outside the vocabulary; ids are 0 to {}", value.dump(), vocabulary - 1));
-  }
-  return static_cast<int32_t>(value.get<int64_t>());
-}
-
 // Several prompts are a list of texts or a list of lists.
 bool is_several(const Json& value) {
   return value.is_array() && !value.empty() && (value.front().is_string() || value.front().is_array());
@@ -156,11 +147,42 @@ void check_size(const CompletionRequest& request, const RequestLimits& limits) {
 }  // namespace
 
 Json parse_body(std::string_view body) {
-  std::string reason;
-  Json json = body.find('\0') == std::string_view::npos ? parse_json(body, &reason) : Json(Json::value_t::discarded);
-  if (json.is_discarded()) refuse("the body is not JSON: " + shortened(reason.empty() ? "it holds a NUL" : reason));
+  std::string reason = "it holds a NUL";
+  Json json = body.find('\0') == std::string_view::npos ? parse_json_of_unique_keys(body, reason)
+                                                        : Json(Json::value_t::discarded);
+  if (json.is_discarded()) refuse("the body is not JSON, or holds a key twice: " + shortened(reason));
   if (!json.is_object()) refuse("the body must be a JSON object");
   return json;
+}
+
+void require_fields(const Json& json, std::initializer_list<std::string_view> names) {
+  for (const auto& [key, value] : json.items()) {
+    if (std::find(names.begin(), names.end(), key) != names.end()) continue;
+    refuse(fmt::format("{} is no field of this request; leave it out", json_text(shortened(key))));
+  }
+}
+
+void require_model(const Json& json, const std::string& model) {
+  const auto found = json.find("model");
+  if (found == json.end() || found->is_null() || *found == model) return;
+  if (!found->is_string()) refuse("model must be a text");
+  throw ServeError(404, fmt::format("there is no model {}; this server has {}",
+                                    json_text(shortened(found->get_ref<const std::string&>())), model));
+}
+
+std::vector<int32_t> parse_ids(const Json& list, const char* name, int64_t vocabulary) {
+  if (!list.is_array()) refuse(fmt::format("{} must be a list of token ids", name));
+  std::vector<int32_t> ids;
+  ids.reserve(list.size() + 1);
+  for (const Json& id : list) {
+    if (!id.is_number()) refuse(fmt::format("{} must hold whole numbers, the ids of tokens", name));
+    const bool fits = id.is_number_integer() && id >= 0 && id < vocabulary;
+    if (!fits) {
+      refuse(fmt::format("{}: {} is no token id; ids are whole numbers from 0 to {}", name, id.dump(), vocabulary - 1));
+    }
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
 }
 
 Prompt parse_prompt(const Json& value, const TokenTexts& texts, bool follows) {
@@ -168,8 +190,7 @@ Prompt parse_prompt(const Json& value, const TokenTexts& texts, bool follows) {
   if (value.is_string()) {
     ids = texts.encode(value.get_ref<const std::string&>(), follows);
   } else if (value.is_array()) {
-    ids.reserve(value.size() + 1);
-    for (const Json& id : value) ids.push_back(parse_id(id, texts.tokenizer().vocabulary_size()));
+    ids = parse_ids(value, "prompt", texts.tokenizer().vocabulary_size());
   } else {
     refuse("prompt must be a text, texts, token ids, or lists of token ids");
   }
@@ -201,11 +222,7 @@ CompletionRequest parse_completion(std::string_view body, const TokenTexts& text
   };
   if (const Json* value = given("n")) request.n = integer(*value, "n", 1, limits.choices);
   require_neutral(json, request);
-  if (const Json* value = given("model"); value != nullptr && *value != limits.model) {
-    if (!value->is_string()) refuse("model must be a text");
-    throw ServeError(404, fmt::format("there is no model {}; this server has {}",
-                                      json_text(shortened(value->get_ref<const std::string&>())), limits.model));
-  }
+  require_model(json, limits.model);
   if (const Json* value = given("session")) request.session = parse_session_name(*value);
   if (const Json* value = given("logprobs")) request.logprobs = integer(*value, "logprobs", 0, 20);
   if (const Json* value = given("echo")) request.echo = boolean(*value, "echo");
@@ -215,6 +232,7 @@ CompletionRequest parse_completion(std::string_view body, const TokenTexts& text
     if (!value->is_object() || value->size() > 1 || (value->size() == 1 && !value->contains("include_usage"))) {
       refuse("stream_options may hold include_usage alone");
     }
+    if (!request.stream) refuse("stream_options needs stream: true");
     if (!value->empty()) request.include_usage = boolean(value->at("include_usage"), "include_usage");
   }
   parse_sampling(json, limits, request.sampling);

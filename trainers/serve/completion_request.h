@@ -41,8 +41,13 @@ struct CompletionRequest {
   std::string session;  // empty: none
 };
 
-// Parses the text as a JSON object. Throws ServeError(400).
+// Parses the text as a JSON object without keys that stand twice. Throws ServeError(400), as do the next ones.
 nlohmann::json parse_body(std::string_view body);
+void require_fields(const nlohmann::json& json, std::initializer_list<std::string_view> names);
+// Throws ServeError(404) for the name of another model.
+void require_model(const nlohmann::json& json, const std::string& model);
+// Token ids, of which an error calls the list by its name.
+std::vector<int32_t> parse_ids(const nlohmann::json& list, const char* name, int64_t vocabulary);
 // Throws ServeError for a field that is unknown, of a wrong type or out of range.
 CompletionRequest parse_completion(std::string_view body, const TokenTexts& texts, const RequestLimits& limits);
 // A text, or a list of ids, as the beginning of a document or (follows) what comes behind it.

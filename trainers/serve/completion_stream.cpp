@@ -30,7 +30,7 @@ void Completion::send_piece(size_t index, bool last) {
     if (begins) add_prompt_tokens(index, part);
     part.add(choice.scores, sent.tokens, choice.scores.ids.size());
     list = part.json();
-    sent.characters = part.offset();
+    sent.characters = part.text();
   }
   sent = {true, std::max(sent.text, end), choice.scores.ids.size(), sent.characters};
   if (!streaming_) reply_->begin_stream();

@@ -11,7 +11,6 @@
 
 #include "core/background_thread.h"
 #include "core/log.h"
-#include "trainers/serve/serve_error.h"
 
 namespace quire {
 
@@ -34,11 +33,12 @@ bool has_ended(int descriptor) {
 
 }  // namespace
 
-void send_plainly(int descriptor, int status, const std::string& message) {
-  const std::string body = error_json(status, message);
+void send_plainly(int descriptor, const ServeError& error) {
+  const std::string body = error_json(error.status(), error.what());
   const std::string text = fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status,
-      MHD_get_reason_phrase_for(static_cast<unsigned>(status)), body.size(), body);
+      "HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n{}{}\r\n{}",
+      error.status(), MHD_get_reason_phrase_for(static_cast<unsigned>(error.status())), body.size(), error.header(),
+      error.header().empty() ? "" : "\r\n", body);
   [[maybe_unused]] const ssize_t sent = ::send(descriptor, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -111,7 +111,7 @@ void ConnectionWatch::close_slow() {
   for (auto& [connection, watched] : watched_) {
     if (watched.phase == Phase::working || now - watched.since < timeout_) continue;
     if (watched.phase != Phase::idle) {
-      send_plainly(watched.descriptor, 408, "the request took too long to arrive; send it faster");
+      send_plainly(watched.descriptor, {408, "the request took too long to arrive; send it faster"});
       if (watched.exchange) {
         watched.exchange->set_refused(408);
       } else {

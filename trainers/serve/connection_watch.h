@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "trainers/serve/http_exchange.h"
+#include "trainers/serve/serve_error.h"
 
 namespace quire {
 
 // Writes a whole response to a connection whose daemon has sent nothing yet.
-void send_plainly(int descriptor, int status, const std::string& message);
+void send_plainly(int descriptor, const ServeError& error);
 
 class ConnectionWatch {
  public:

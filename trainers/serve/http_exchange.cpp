@@ -63,24 +63,22 @@ void HttpExchange::resume() {
 
 MHD_Result HttpExchange::queue() {
   const std::lock_guard lock(mutex_);
-  return streams_ ? queue_stream() : queue_response(false);
+  return streams_ ? queue_stream() : queue_response();
 }
 
-MHD_Result HttpExchange::refuse(const Response& response) {
-  const std::lock_guard lock(mutex_);
-  response_ = response;
-  refused_ = true;
-  return queue_response(true);
+// The library takes chunks that others read differently, so nothing is taken for a request behind them.
+void HttpExchange::end_after_chunks(MHD_Response* response) const {
+  if (MHD_lookup_connection_value(connection_, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING) == nullptr) return;
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
-MHD_Result HttpExchange::queue_response(bool closes) {
+MHD_Result HttpExchange::queue_response() {
   // The text lives as long as the exchange, which outlives the response.
   MHD_Response* response =
       MHD_create_response_from_buffer(response_.body.size(), response_.body.data(), MHD_RESPMEM_PERSISTENT);
   if (response == nullptr) return MHD_NO;
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, response_.content_type.c_str());
-  if (closes) MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
-  if (response_.status == 401) MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+  end_after_chunks(response);
   if (response_.status == 503) MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
   const MHD_Result queued = MHD_queue_response(connection_, static_cast<unsigned>(response_.status), response);
   MHD_destroy_response(response);
@@ -93,6 +91,7 @@ MHD_Result HttpExchange::queue_stream() {
   if (response == nullptr) return MHD_NO;
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
   MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+  end_after_chunks(response);
   const MHD_Result queued = MHD_queue_response(connection_, MHD_HTTP_OK, response);
   MHD_destroy_response(response);
   return queued;

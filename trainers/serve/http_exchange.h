@@ -25,8 +25,6 @@ class HttpExchange : public Reply {
   void suspend();
   // Sends what was answered.
   MHD_Result queue();
-  // Answers at once, before the rest of the request was read, and closes the connection.
-  MHD_Result refuse(const Response& response);
   // Nothing can be sent any more. Writes the line of the log.
   void complete(bool sent, const std::string& client);
   size_t body_bytes() const { return body_bytes_; }
@@ -47,7 +45,8 @@ class HttpExchange : public Reply {
  private:
   static ssize_t read_stream(void* self, uint64_t position, char* buffer, size_t max);
   MHD_Result queue_stream();
-  MHD_Result queue_response(bool closes);
+  MHD_Result queue_response();
+  void end_after_chunks(MHD_Response* response) const;
   void resume();  // under the mutex
 
   ServerMetrics& metrics_;

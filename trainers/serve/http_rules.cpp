@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <arpa/inet.h>
 #include <strings.h>
 #include <algorithm>
+#include <cctype>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -15,7 +18,8 @@ namespace {
 
 struct Field {
   std::string name;
-  std::string value;
+  std::string value;        // without blanks at its end
+  const char *begin, *end;  // of the field in the head
 };
 
 bool is_token_character(char c) {
@@ -35,8 +39,10 @@ std::vector<Field> fields_of(MHD_Connection* connection) {
   MHD_get_connection_values_n(
       connection, MHD_HEADER_KIND,
       [](void* list, MHD_ValueKind, const char* name, size_t name_size, const char* value, size_t value_size) {
+        std::string text = value == nullptr ? "" : std::string(value, value_size);
+        text.erase(text.find_last_not_of(" \t") + 1);
         static_cast<std::vector<Field>*>(list)->push_back(
-            {std::string(name, name_size), value == nullptr ? "" : std::string(value, value_size)});
+            {std::string(name, name_size), std::move(text), name, value == nullptr ? nullptr : value + value_size});
         return MHD_YES;
       },
       &fields);
@@ -51,7 +57,25 @@ std::vector<std::string> values_of(const std::vector<Field>& fields, const char*
   return values;
 }
 
+// The library takes more than others do: line feeds alone, folded lines, NULs, and a line that begins with a colon for
+// the end of the head. What it gives us lies in the head as it came, so what it passed over is a gap between two parts.
+bool is_without_gaps(MHD_Connection* connection, const RequestLine& line, const std::vector<Field>& fields) {
+  const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+  const char* const query = MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, nullptr, nullptr) > 0
+                                ? line.version - 1
+                                : line.target + std::strlen(line.target);
+  constexpr int kLineEnd = 2;
+  bool whole = line.target == line.method + std::strlen(line.method) + 1 && line.version == query + 1;
+  const char* at = line.version + std::strlen(line.version) + kLineEnd;
+  for (const Field& field : fields) {
+    whole = whole && field.begin == at && field.end != nullptr;
+    at = field.end == nullptr ? at : field.end + kLineEnd;
+  }
+  return whole && info != nullptr && line.method + info->header_size == at + kLineEnd;
+}
+
 void check_length(const std::vector<Field>& fields, int64_t max_body) {
+  const auto is_length = [](const Field& field) { return ::strcasecmp(field.name.c_str(), "Content-Length") == 0; };
   const std::vector<std::string> lengths = values_of(fields, "Content-Length");
   const std::vector<std::string> encodings = values_of(fields, "Transfer-Encoding");
   if (lengths.size() + encodings.size() > 1) {
@@ -62,7 +86,10 @@ void check_length(const std::vector<Field>& fields, int64_t max_body) {
   }
   if (lengths.empty()) return;
   const std::string& length = lengths.front();
-  const bool digits = !length.empty() && length.find_first_not_of("0123456789") == std::string::npos;
+  const char* const end = std::find_if(fields.begin(), fields.end(), is_length)->end;
+  // The library refuses blanks behind it, in its own words.
+  const bool digits = !length.empty() && length.find_first_not_of("0123456789") == std::string::npos &&
+                      end[-1] != ' ' && end[-1] != '\t';
   if (!digits) throw ServeError(400, "Content-Length is no number");
   constexpr size_t kMaxDigits = 18;
   if (length.size() > kMaxDigits || std::stoll(length) > max_body) {
@@ -72,23 +99,38 @@ void check_length(const std::vector<Field>& fields, int64_t max_body) {
   }
 }
 
-// The host of "host:port", "[::1]:port" or "http://host:port".
+// Returns the host of "host", "host:port" or "[::1]:port", maybe behind "http://"; empty for anything else.
 std::string host_of(std::string text) {
-  if (const size_t scheme = text.find("://"); scheme != std::string::npos) text.erase(0, scheme + 3);
-  if (text.starts_with('[')) return text.substr(1, text.find(']') - 1);
-  return text.substr(0, text.rfind(':'));
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (text.starts_with(scheme)) text.erase(0, scheme.size());
+  }
+  const bool six = text.starts_with('[');
+  const size_t end = std::min(text.find(six ? "]" : ":"), text.size());
+  if (six && end == text.size()) return "";
+  std::string host = text.substr(six ? 1 : 0, six ? end - 1 : end);
+  const std::string port = text.substr(six ? end + 1 : end);
+  if (!port.empty() && (port.front() != ':' || port.find_first_not_of("0123456789", 1) != std::string::npos)) return "";
+  if (!six && host.ends_with('.')) host.pop_back();
+  return host;
+}
+
+// Returns where the path of a target begins, behind "http://host" if that is there.
+size_t path_begin(const std::string& target) {
+  constexpr size_t kScheme = 7;
+  if (::strncasecmp(target.c_str(), "http://", kScheme) != 0) return 0;
+  return std::min(target.find('/', kScheme), target.size());
 }
 
 // Without a token, a page in a browser of this machine must not reach the server: neither by its own name for this
 // machine nor by a request that the browser sends for it.
-void check_origin(const std::vector<Field>& fields) {
-  const std::vector<std::string> hosts = values_of(fields, "Host");
-  const std::vector<std::string> origins = values_of(fields, "Origin");
-  for (const auto* values : {&hosts, &origins}) {
-    for (const std::string& value : *values) {
-      if (is_loopback(host_of(value))) continue;
-      throw ServeError(403, "without a token this server answers to localhost only; start it with --token-file");
-    }
+void check_origin(const std::vector<Field>& fields, const std::string& target) {
+  std::vector<std::string> hosts = values_of(fields, "Host");
+  if (const size_t path = path_begin(target); path > 0) hosts.push_back(target.substr(0, path));
+  for (const std::string& origin : values_of(fields, "Origin")) hosts.push_back(origin);
+  for (const std::string& host : hosts) {
+    if (is_loopback(host_of(host))) continue;
+    throw ServeError(403, "without a token this server answers to localhost only; start it with --token-file");
   }
 }
 
@@ -105,34 +147,48 @@ void check_token(const std::vector<Field>& fields, const std::string& token) {
   const bool given = values.size() == 1 && values.front().size() > kBearer.size() &&
                      ::strncasecmp(values.front().c_str(), kBearer.data(), kBearer.size()) == 0;
   if (given && equal_in_constant_time(std::string_view(values.front()).substr(kBearer.size()), token)) return;
-  throw ServeError(401, "the token is missing or wrong; send the header Authorization: Bearer TOKEN");
+  throw ServeError(401, "the token is missing or wrong; send the header Authorization: Bearer TOKEN",
+                   "WWW-Authenticate: Bearer");
 }
 
 }  // namespace
 
 bool is_loopback(const std::string& host) {
   if (host == "localhost" || host == "::1") return true;
-  return host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos;
+  in_addr address = {};
+  return host.starts_with("127.") && ::inet_pton(AF_INET, host.c_str(), &address) == 1;
 }
 
-void check_head(MHD_Connection* connection, const std::string& method, const std::string& path,
-                const std::string& version, const HttpRules& rules) {
+std::string path_of(const std::string& target) {
+  const size_t begin = path_begin(target);
+  return begin > 0 && begin == target.size() ? "/" : target.substr(begin);
+}
+
+void check_head(MHD_Connection* connection, const RequestLine& line, const HttpRules& rules) {
+  const std::string method = line.method, version = line.version, path = path_of(line.target);
   if (version != "HTTP/1.1" && version != "HTTP/1.0") throw ServeError(505, "use HTTP/1.1");
   const std::vector<Field> fields = fields_of(connection);
   if (!std::all_of(fields.begin(), fields.end(), is_good)) throw ServeError(400, "a header field is malformed");
+  if (!is_without_gaps(connection, line, fields)) {
+    throw ServeError(400,
+                     "the head of the request is malformed; send lines of 'Name: value', each with CR LF behind it");
+  }
   const size_t hosts = values_of(fields, "Host").size();
   if (hosts > 1 || (hosts == 0 && version == "HTTP/1.1")) throw ServeError(400, "the header needs one Host");
   check_length(fields, rules.max_body);
   if (!values_of(fields, "Transfer-Encoding").empty() && version == "HTTP/1.0") {
     throw ServeError(400, "HTTP/1.0 has no Transfer-Encoding; use HTTP/1.1");
   }
+  const std::vector<std::string> codings = values_of(fields, "Content-Encoding");
+  if (!codings.empty() && (codings.size() > 1 || ::strcasecmp(codings.front().c_str(), "identity") != 0)) {
+    throw ServeError(415, "bodies with a Content-Encoding are not read; send it without");
+  }
   if (rules.token.empty()) {
-    check_origin(fields);
+    check_origin(fields, line.target);
   } else if (path != "/health") {
     check_token(fields, rules.token);
   }
-  if (!Service::knows(path)) throw ServeError(404, "there is no such path; /v1/completions is the main one");
-  if (method != "GET" && method != "POST") throw ServeError(405, "use GET or POST");
+  Service::check_route(method, path);
 }
 
 }  // namespace quire

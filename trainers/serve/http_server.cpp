@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdarg>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "core/check.h"
@@ -85,6 +87,16 @@ int descriptor_of(MHD_Connection* connection) {
   return info == nullptr ? -1 : info->connect_fd;
 }
 
+// A head that the library cannot read gets an answer of its own, and the only line of the log here. Of errors in a body
+// the exchange writes one.
+void log_unread(void*, const char* format, va_list values) {
+  if (!std::string_view(format).starts_with("Error processing request (HTTP response code is %u ('%s'))")) return;
+  const unsigned status = va_arg(values, unsigned);
+  const std::string_view page = va_arg(values, const char*);
+  if (page.find("chunk") != std::string_view::npos || page.find("Content-Length") != std::string_view::npos) return;
+  log_info(fmt::format("a request that cannot be read: {}", status));
+}
+
 // Paths are compared as they came.
 size_t leave_escaped(void*, MHD_Connection*, char* text) {
   return std::strlen(text);
@@ -100,15 +112,17 @@ HttpServer::HttpServer(const HttpOptions& options, ServerMetrics& metrics, Worke
       watch_(options.timeout, metrics) {
   const Address address = address_of(options);
   const auto limit = static_cast<unsigned>(possible_connections(options.connections));
-  const auto seconds = static_cast<unsigned>(std::chrono::ceil<std::chrono::seconds>(options.timeout).count());
+  // The watch, which answers, ends slow requests before the library closes their connections.
+  const auto seconds = static_cast<unsigned>(std::chrono::ceil<std::chrono::seconds>(options.timeout * 2).count());
   const unsigned flags = static_cast<unsigned>(MHD_USE_EPOLL_INTERNAL_THREAD) |
-                         static_cast<unsigned>(MHD_ALLOW_SUSPEND_RESUME) |
+                         static_cast<unsigned>(MHD_ALLOW_SUSPEND_RESUME) | static_cast<unsigned>(MHD_USE_ERROR_LOG) |
                          (address.six ? static_cast<unsigned>(MHD_USE_IPv6) : 0U);
-  daemon_ = MHD_start_daemon(
-      flags, 0, nullptr, nullptr, &access, this, MHD_OPTION_SOCK_ADDR, &address.storage, MHD_OPTION_CONNECTION_LIMIT,
-      limit, MHD_OPTION_CONNECTION_TIMEOUT, seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeadBytes,
-      MHD_OPTION_NOTIFY_COMPLETED, &completed, this, MHD_OPTION_NOTIFY_CONNECTION, &connection_changed, this,
-      MHD_OPTION_UNESCAPE_CALLBACK, &leave_escaped, nullptr, MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024U, MHD_OPTION_END);
+  daemon_ = MHD_start_daemon(flags, 0, nullptr, nullptr, &access, this, MHD_OPTION_EXTERNAL_LOGGER, &log_unread,
+                             nullptr, MHD_OPTION_SOCK_ADDR, &address.storage, MHD_OPTION_CONNECTION_LIMIT, limit,
+                             MHD_OPTION_CONNECTION_TIMEOUT, seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeadBytes,
+                             MHD_OPTION_NOTIFY_COMPLETED, &completed, this, MHD_OPTION_NOTIFY_CONNECTION,
+                             &connection_changed, this, MHD_OPTION_UNESCAPE_CALLBACK, &leave_escaped, nullptr,
+                             MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024U, MHD_OPTION_END);
   if (daemon_ == nullptr) {
     fail(ErrorKind::config, "--host {} --port {}: the server cannot listen there ({}); choose another port",
          options.host, options.port, std::strerror(errno));
@@ -152,29 +166,32 @@ MHD_Result HttpServer::access(void* self, MHD_Connection* connection, const char
 
 MHD_Result HttpServer::begin(MHD_Connection* connection, const char* url, const char* method, const char* version,
                              void** slot) {
-  auto exchange = std::make_shared<HttpExchange>(connection, metrics_, method, url);
+  auto exchange = std::make_shared<HttpExchange>(connection, metrics_, method, path_of(url));
   *slot = new Slot{exchange};  // completed() deletes it
   watch_.receives(connection, exchange);
   try {
-    check_head(connection, method, url, version, options_.rules);
+    check_head(connection, {method, url, version}, options_.rules);
     return MHD_YES;
   } catch (const ServeError& error) {
-    return exchange->refuse({.status = error.status(), .body = error_json(error.status(), error.what())});
+    return end(connection, *exchange, error);
   }
 }
 
+// The library may have begun an answer of its own, so this one goes past it.
+MHD_Result HttpServer::end(MHD_Connection* connection, HttpExchange& exchange, const ServeError& error) {
+  send_plainly(descriptor_of(connection), error);
+  exchange.set_refused(error.status());
+  return MHD_NO;
+}
+
 MHD_Result HttpServer::receive(MHD_Connection* connection, HttpExchange& exchange, const char* data, size_t size) {
-  const auto end = [&](int status, const std::string& message) {
-    send_plainly(descriptor_of(connection), status, message);
-    exchange.set_refused(status);
-    return MHD_NO;
-  };
   const int64_t max = options_.rules.max_body;
   if (static_cast<int64_t>(exchange.body_bytes() + size) > max) {
-    return end(413, fmt::format("the body has more than {} bytes; send less", max));
+    return end(connection, exchange, {413, fmt::format("the body has more than {} bytes; send less", max)});
   }
   if (metrics_.body_bytes + static_cast<int64_t>(size) > kBodiesTogether * max) {
-    return end(503, "too many large requests arrive at once; send it again later");
+    return end(connection, exchange,
+               {503, "too many large requests arrive at once; send it again later", "Retry-After: 1"});
   }
   exchange.add_to_body(data, size);
   return MHD_YES;

@@ -46,6 +46,7 @@ class HttpServer {
   static void connection_changed(void* self, MHD_Connection* connection, void** context,
                                  MHD_ConnectionNotificationCode what);
   MHD_Result begin(MHD_Connection* connection, const char* url, const char* method, const char* version, void** slot);
+  static MHD_Result end(MHD_Connection* connection, HttpExchange& exchange, const ServeError& error);
   MHD_Result receive(MHD_Connection* connection, HttpExchange& exchange, const char* data, size_t size);
   void work(MHD_Connection* connection, const std::shared_ptr<HttpExchange>& exchange);
 

@@ -19,8 +19,8 @@ void add_to(std::string& list, std::string_view value) {
 void LogProbabilities::add_token(int32_t id) {
   const std::string text = texts_.text_of(id);
   add_to(tokens_, json_token(text));
-  add_to(offsets_, fmt::format("{}", offset_));
-  offset_ += characters_of(text);
+  add_to(offsets_, fmt::format("{}", text_.whole()));
+  text_.add(text);
 }
 
 void LogProbabilities::add_unscored(int32_t id) {

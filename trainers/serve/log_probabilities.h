@@ -11,14 +11,14 @@ namespace quire {
 
 class LogProbabilities {
  public:
-  // `offset`: characters of the reply's text before the first token.
-  LogProbabilities(const TokenTexts& texts, int64_t offset) : texts_(texts), offset_(offset) {}
+  // `before`: the reply's text before the first token.
+  LogProbabilities(const TokenTexts& texts, CharacterCount before) : texts_(texts), text_(before) {}
 
   void add_unscored(int32_t id);
   // Tokens [begin, end) of the scores.
   void add(const TokenScores& scores, size_t begin, size_t end);
-  // Characters of the text up to here.
-  int64_t offset() const { return offset_; }
+  // The text up to here.
+  const CharacterCount& text() const { return text_; }
   std::string json() const;
 
  private:
@@ -26,7 +26,7 @@ class LogProbabilities {
   std::string top_json(const TokenScores& scores, size_t token) const;
 
   const TokenTexts& texts_;
-  int64_t offset_;
+  CharacterCount text_;
   bool has_top_ = false;
   std::string tokens_;
   std::string values_;

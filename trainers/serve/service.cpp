@@ -42,9 +42,9 @@ int status_of(ErrorKind kind) {
   }
 }
 
-// Calls work() and turns what it throws into a reply.
-template <typename Work>
-void reply_to(const std::shared_ptr<Reply>& reply, const Work& work) {
+}  // namespace
+
+void reply_to(const std::shared_ptr<Reply>& reply, const std::function<void()>& work) {
   const auto refuse = [&](int status, const std::string& message) {
     reply->send({.status = status, .body = error_json(status, message)});
   };
@@ -60,8 +60,6 @@ void reply_to(const std::shared_ptr<Reply>& reply, const Work& work) {
     refuse(500, error.what());
   }
 }
-
-}  // namespace
 
 const Service::Route* Service::routes_begin() {
   static constexpr std::array kRoutes{
@@ -85,19 +83,21 @@ const Service::Route* Service::routes_end() {
   return routes_begin() + 11;
 }
 
-bool Service::knows(const std::string& path) {
-  return std::any_of(routes_begin(), routes_end(), [&](const Route& one) { return path == one.path; });
+// HEAD is answered as GET is, without the body.
+const Service::Route* Service::find_route(const std::string& method, const std::string& path) {
+  return std::find_if(routes_begin(), routes_end(), [&](const Route& one) {
+    return path == one.path && (method == "HEAD" ? "GET" : method) == one.method;
+  });
 }
 
-const Service::Route& Service::route(const ServeRequest& request) const {
-  const Route* found = std::find_if(routes_begin(), routes_end(), [&](const Route& one) {
-    return request.path == one.path && request.method == one.method;
-  });
-  if (found != routes_end()) return *found;
-  if (!knows(request.path))
-    throw ServeError(404, "there is no such path; trainers/SERVE.md lists those of this server");
-  throw ServeError(
-      405, fmt::format("{} does not take this method; use {}", request.path, request.method == "GET" ? "POST" : "GET"));
+void Service::check_route(const std::string& method, const std::string& path) {
+  if (find_route(method, path) != routes_end()) return;
+  std::string methods;
+  for (const char* one : {"GET", "HEAD", "POST"}) {
+    if (find_route(one, path) != routes_end()) methods += (methods.empty() ? "" : ", ") + std::string(one);
+  }
+  if (methods.empty()) throw ServeError(404, "there is no such path; trainers/SERVE.md lists those of this server");
+  throw ServeError(405, fmt::format("{} does not take this method; use {}", path, methods), "Allow: " + methods);
 }
 
 Service::Service(LoadedModel& model, const ServiceOptions& options, ServerMetrics& metrics, Post post)
@@ -114,9 +114,9 @@ Service::Service(LoadedModel& model, const ServiceOptions& options, ServerMetric
 
 void Service::handle(const ServeRequest& request, const std::shared_ptr<Reply>& reply) {
   reply_to(reply, [&] {
-    const Route& found = route(request);
+    check_route(request.method, request.path);
     if (draining_) throw ServeError(503, "the server is stopping; send the request again later");
-    (this->*found.handler)(request, reply);
+    (this->*find_route(request.method, request.path)->handler)(request, reply);
   });
 }
 
@@ -149,7 +149,7 @@ void Service::complete(const ServeRequest& request, const std::shared_ptr<Reply>
     session = sessions_.find(asked.session);
     for (const Prompt& prompt : asked.prompts) {
       const int64_t tokens = session->tokens + static_cast<int64_t>(prompt.ids->size());
-      if (limits_.room && tokens + asked.sampling.length - 1 > *limits_.room) {
+      if (limits_.room && tokens + std::max<int64_t>(asked.sampling.length - 1, 0) > *limits_.room) {
         throw ServeError(400,
                          fmt::format("session and prompt have {} tokens and max_tokens is {}, but this model has {} "
                                      "positions; send less",
@@ -163,6 +163,8 @@ void Service::complete(const ServeRequest& request, const std::shared_ptr<Reply>
 
 void Service::tokenize(const ServeRequest& request, const std::shared_ptr<Reply>& reply) {
   const nlohmann::json json = parse_body(request.body);
+  require_fields(json, {"prompt", "add_special_tokens", "model"});
+  require_model(json, limits_.model);
   const auto prompt = json.find("prompt");
   if (prompt == json.end() || !prompt->is_string()) throw ServeError(400, "prompt must be a text");
   const auto specials = json.find("add_special_tokens");
@@ -180,10 +182,12 @@ void Service::tokenize(const ServeRequest& request, const std::shared_ptr<Reply>
 
 void Service::detokenize(const ServeRequest& request, const std::shared_ptr<Reply>& reply) {
   const nlohmann::json json = parse_body(request.body);
+  require_fields(json, {"tokens", "model"});
+  require_model(json, limits_.model);
   const auto tokens = json.find("tokens");
-  if (tokens == json.end() || !tokens->is_array()) throw ServeError(400, "tokens must be a list of token ids");
-  const Prompt prompt = parse_prompt(*tokens, texts_, true);
-  reply->send({.body = "{\"prompt\":" + json_text(texts_.text_of(*prompt.ids)) + "}\n"});
+  if (tokens == json.end()) throw ServeError(400, "tokens must be a list of token ids");
+  const std::vector<int32_t> ids = parse_ids(*tokens, "tokens", texts_.tokenizer().vocabulary_size());
+  reply->send({.body = "{\"prompt\":" + json_text(texts_.text_of(ids)) + "}\n"});
 }
 
 }  // namespace quire

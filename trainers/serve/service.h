@@ -17,6 +17,9 @@ struct ServiceOptions {
   SessionLimits sessions;
 };
 
+// Calls work() and turns what it throws into a reply.
+void reply_to(const std::shared_ptr<Reply>& reply, const std::function<void()>& work);
+
 class Service {
  public:
   // The model and the metrics must outlive this, and whatever `post` runs must have ended before.
@@ -25,11 +28,11 @@ class Service {
   // Answers on the calling thread, or later on another one. Throws nothing: errors are replies.
   void handle(const ServeRequest& request, const std::shared_ptr<Reply>& reply);
   Engine& engine() { return engine_; }
-  const SessionStore& sessions() const { return sessions_; }
+  SessionStore& sessions() { return sessions_; }
   // From now on /health says that the server stops, and nothing is begun.
   void drain() { draining_ = true; }
-  // Says whether there is such a path.
-  static bool knows(const std::string& path);
+  // Throws ServeError(404) for an unknown path and ServeError(405) for a method that it does not take.
+  static void check_route(const std::string& method, const std::string& path);
 
  private:
   using Handler = void (Service::*)(const ServeRequest&, const std::shared_ptr<Reply>&);
@@ -40,7 +43,7 @@ class Service {
   };
   static const Route* routes_begin();
   static const Route* routes_end();
-  const Route& route(const ServeRequest& request) const;
+  static const Route* find_route(const std::string& method, const std::string& path);
 
   void health(const ServeRequest& request, const std::shared_ptr<Reply>& reply);
   void metrics_page(const ServeRequest& request, const std::shared_ptr<Reply>& reply);
@@ -53,7 +56,8 @@ class Service {
   void write_session(const ServeRequest& request, const std::shared_ptr<Reply>& reply);
   void save_session(const ServeRequest& request, const std::shared_ptr<Reply>& reply);
   void delete_session(const ServeRequest& request, const std::shared_ptr<Reply>& reply);
-  void keep_session(const std::string& name, const Choice& choice, const std::shared_ptr<Reply>& reply);
+  void keep_session(const std::string& name, const Choice& choice, const std::shared_ptr<SessionStore::Claim>& claim,
+                    const std::shared_ptr<Reply>& reply);
   int64_t max_model_len() const;
 
   LoadedModel& model_;

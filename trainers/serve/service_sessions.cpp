@@ -23,18 +23,6 @@ bool flag(const Json& json, const char* name) {
   return found->get<bool>();
 }
 
-void require_fields(const Json& json, std::initializer_list<std::string_view> names) {
-  for (const auto& [key, value] : json.items()) {
-    if (std::find(names.begin(), names.end(), key) == names.end()) {
-      throw ServeError(400, fmt::format("{} is no field of this request; leave it out", json_text(key.substr(0, 100))));
-    }
-  }
-}
-
-std::string session_json(const std::string& name, int64_t tokens, int64_t bytes) {
-  return fmt::format("{{\"session\":\"{}\",\"tokens\":{},\"bytes\":{}}}", name, tokens, bytes);
-}
-
 }  // namespace
 
 void Service::write_session(const ServeRequest& request, const std::shared_ptr<Reply>& reply) {
@@ -42,9 +30,13 @@ void Service::write_session(const ServeRequest& request, const std::shared_ptr<R
   require_fields(json, {"session", "prompt", "append"});
   const std::string name = session_of(json);
   const bool append = flag(json, "append");
+  const auto claim = sessions_.claim(name);
   const std::shared_ptr<const Session> before = append ? sessions_.find(name) : nullptr;
   const auto value = json.find("prompt");
-  const Prompt prompt = parse_prompt(value == json.end() ? Json() : *value, texts_, append);
+  if (value == json.end() || (!value->is_string() && !value->is_array())) {
+    throw ServeError(400, "prompt must be a text or a list of token ids");
+  }
+  const Prompt prompt = parse_prompt(*value, texts_, append);
   const int64_t tokens = static_cast<int64_t>(prompt.ids->size()) + (before ? before->tokens : 0);
   if (limits_.room && tokens > *limits_.room) {
     throw ServeError(400, fmt::format("the session would have {} tokens, but this model has {} positions; send less",
@@ -54,29 +46,36 @@ void Service::write_session(const ServeRequest& request, const std::shared_ptr<R
   choice->session = before;
   choice->text = prompt.ids;
   choice->keep = true;
-  choice->on_end = [this, name, reply](Choice& ended) { keep_session(name, ended, reply); };
+  choice->on_end = [this, name, reply, claim](Choice& ended) { keep_session(name, ended, claim, reply); };
   if (!engine_.submit({choice})) throw ServeError(503, "too many requests wait already; send it again later");
   reply->when_gone([choice] { choice->cancelled = true; });
 }
 
 // Writing files is left to another thread than the one that computes.
-void Service::keep_session(const std::string& name, const Choice& choice, const std::shared_ptr<Reply>& reply) {
+void Service::keep_session(const std::string& name, const Choice& choice,
+                           const std::shared_ptr<SessionStore::Claim>& claim, const std::shared_ptr<Reply>& reply) {
   reply->tokens_read += choice.tokens_read;
-  post_([this, name, reply, kept = choice.kept, error = choice.error, status = choice.status] {
-    try {
-      if (!error.empty()) throw ServeError(status, error);
-      sessions_.put(name, kept);
-      reply->send({.body = session_json(name, kept->tokens, kept->bytes()) + "\n"});
-    } catch (const ServeError& failure) {
-      reply->send({.status = failure.status(), .body = error_json(failure.status(), failure.what())});
-    }
+  post_([this, name, claim, reply, kept = choice.kept, error = choice.error, status = choice.status] {
+    reply_to(reply, [&] {
+      try {
+        if (!error.empty()) throw ServeError(status, error);
+        sessions_.put(name, kept);
+      } catch (...) {
+        claim->release();
+        throw;
+      }
+      claim->release();  // before the client hears of it
+      reply->send({.body = fmt::format("{{\"session\":\"{}\",\"tokens\":{},\"bytes\":{}}}\n", name, kept->tokens,
+                                       kept->bytes())});
+    });
   });
 }
 
 void Service::list_sessions(const ServeRequest& /*request*/, const std::shared_ptr<Reply>& reply) {
   std::string list;
   for (const SessionStore::Listed& one : sessions_.list()) {
-    list += (list.empty() ? "" : ",") + session_json(one.name, one.tokens, one.bytes);
+    list += fmt::format("{}{{\"session\":\"{}\",\"tokens\":{},\"bytes\":{},\"saved\":{}}}", list.empty() ? "" : ",",
+                        one.name, one.tokens ? std::to_string(*one.tokens) : "null", one.bytes, one.saved);
   }
   reply->send({.body = "{\"sessions\":[" + list + "]}\n"});
 }
@@ -93,6 +92,7 @@ void Service::delete_session(const ServeRequest& request, const std::shared_ptr<
   const Json json = parse_body(request.body);
   require_fields(json, {"session"});
   const std::string name = session_of(json);
+  const auto claim = sessions_.claim(name);
   sessions_.erase(name);
   reply->send({.body = fmt::format("{{\"session\":\"{}\",\"deleted\":true}}\n", name)});
 }

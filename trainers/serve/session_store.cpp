@@ -1,6 +1,7 @@
 #include "trainers/serve/session_store.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/check.h"
 #include "trainers/serve/serve_error.h"
@@ -55,6 +56,18 @@ std::shared_ptr<const Session> SessionStore::find(const std::string& name) {
                                     name));
 }
 
+void SessionStore::Claim::release() {
+  const std::lock_guard lock(store_.mutex_);
+  if (!name_.empty()) store_.claimed_.erase(name_);
+  name_.clear();
+}
+
+std::shared_ptr<SessionStore::Claim> SessionStore::claim(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  if (claimed_.insert(name).second) return std::make_shared<Claim>(*this, name);
+  throw ServeError(409, fmt::format("another request writes session {}; send this one when that has ended", name));
+}
+
 void SessionStore::keep(const std::string& name, std::shared_ptr<const Session> session) {
   const std::lock_guard lock(mutex_);
   int64_t living = session->bytes();
@@ -82,12 +95,8 @@ void SessionStore::put(const std::string& name, std::shared_ptr<const Session> s
                                       "--session-memory",
                                       session->bytes(), limits_.bytes));
   }
-  if (!limits_.folder.empty()) {
-    // A stored session of this name is an older one.
-    const std::lock_guard lock(disk_);
-    std::error_code ignored;
-    fs::remove(file_of(name), ignored);
-  }
+  const std::lock_guard lock(disk_);
+  if (!limits_.folder.empty() && fs::exists(file_of(name))) write(name, *session);
   keep(name, std::move(session));
 }
 
@@ -106,13 +115,16 @@ void SessionStore::save(const std::string& name) {
     throw ServeError(400, "sessions cannot be saved; start the server with --sessions FOLDER");
   const std::shared_ptr<const Session> session = find(name);
   const std::lock_guard lock(disk_);
-  const int64_t others = disk_bytes_without(file_of(name));
-  if (others + session->bytes() > limits_.disk_bytes) {
+  write(name, *session);
+}
+
+void SessionStore::write(const std::string& name, const Session& session) const {
+  if (disk_bytes_without(file_of(name)) + session.bytes() > limits_.disk_bytes) {
     throw ServeError(507, fmt::format("saved sessions would take more than {} bytes; delete some, or start the server "
                                       "with a larger --session-disk",
                                       limits_.disk_bytes));
   }
-  write_session(file_of(name), *session, model_);
+  write_session(file_of(name), session, model_);
 }
 
 void SessionStore::erase(const std::string& name) {
@@ -134,10 +146,23 @@ void SessionStore::erase(const std::string& name) {
   if (!found) throw ServeError(404, fmt::format("there is no session {}", name));
 }
 
-std::vector<SessionStore::Listed> SessionStore::list() const {
-  const std::lock_guard lock(mutex_);
+std::vector<SessionStore::Listed> SessionStore::list() {
+  std::map<std::string, int64_t> stored;  // bytes by name
+  if (!limits_.folder.empty()) {
+    const std::lock_guard lock(disk_);
+    for (const fs::directory_entry& entry : fs::directory_iterator(limits_.folder)) {
+      std::error_code gone;
+      const auto bytes = entry.is_regular_file(gone) ? entry.file_size(gone) : 0;
+      if (!gone && entry.path().extension() == ".session") stored[entry.path().stem()] = static_cast<int64_t>(bytes);
+    }
+  }
   std::vector<Listed> all;
-  for (const Entry& entry : entries_) all.push_back({entry.name, entry.session->tokens, entry.session->bytes()});
+  const std::lock_guard lock(mutex_);
+  for (const Entry& entry : entries_) {
+    const bool saved = stored.erase(entry.name) > 0;
+    all.push_back({entry.name, entry.session->tokens, entry.session->bytes(), saved});
+  }
+  for (const auto& [name, bytes] : stored) all.push_back({name, std::nullopt, bytes, true});
   return all;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,23 @@ class SessionStore {
 
   // Returns the session, from disk when it is not in main memory. Throws ServeError(404) when there is none.
   std::shared_ptr<const Session> find(const std::string& name);
-  // Throws ServeError(503) when requests use too many others, and ServeError(507) for one that is larger than all of
-  // the memory for sessions.
+  // Says that a request writes a session.
+  class Claim {
+   public:
+    Claim(SessionStore& store, std::string name) : store_(store), name_(std::move(name)) {}
+    ~Claim() { release(); }
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+    void release();
+
+   private:
+    SessionStore& store_;
+    std::string name_;
+  };
+  // Throws ServeError(409) while another request writes this session.
+  std::shared_ptr<Claim> claim(const std::string& name);
+  // Replaces the session; one that was saved is saved again. Throws ServeError(503) when requests use too many others,
+  // and ServeError(507) for one that is larger than all of the memory or disk for sessions; then nothing has changed.
   void put(const std::string& name, std::shared_ptr<const Session> session);
   // Writes it to the folder. Throws ServeError.
   void save(const std::string& name);
@@ -36,10 +52,12 @@ class SessionStore {
 
   struct Listed {
     std::string name;
-    int64_t tokens = 0;
+    std::optional<int64_t> tokens;  // none: the session is on disk alone
     int64_t bytes = 0;
+    bool saved = false;
   };
-  std::vector<Listed> list() const;  // those in main memory, the one used last first
+  // Returns those in main memory, the one used last first, and then those on disk alone, by name.
+  std::vector<Listed> list();
   int64_t bytes() const;
   int64_t count() const;
 
@@ -50,14 +68,16 @@ class SessionStore {
   };
   std::filesystem::path file_of(const std::string& name) const;
   int64_t disk_bytes_without(const std::filesystem::path& file) const;
+  void write(const std::string& name, const Session& session) const;  // with disk_ locked
   std::shared_ptr<const Session> find_in_memory(const std::string& name);
   void keep(const std::string& name, std::shared_ptr<const Session> session);
 
   SessionLimits limits_;
   SessionModel model_;
-  std::mutex disk_;           // one thread reads or writes the folder
-  mutable std::mutex mutex_;  // of what follows
-  std::list<Entry> entries_;  // the one used last first
+  std::mutex disk_;                // one thread reads or writes the folder
+  mutable std::mutex mutex_;       // of what follows
+  std::list<Entry> entries_;       // the one used last first
+  std::set<std::string> claimed_;  // names of sessions that requests write
   int64_t bytes_ = 0;
   // All that exist, with those that requests still use.
   std::vector<std::weak_ptr<const Session>> living_;

@@ -87,9 +87,24 @@ std::string json_token(std::string_view text) {
   return bytes + "\"";
 }
 
-int64_t characters_of(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+void CharacterCount::add(std::string_view text) {
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (missing_ > 0 && byte >= least_ && byte <= most_) {
+      whole_ += --missing_ == 0 ? 1 : 0;
+      least_ = 0x80, most_ = 0xBF;
+      continue;
+    }
+    whole_ += missing_ > 0 ? 1 : 0;  // what had begun is one U+FFFD
+    missing_ = byte >= 0xC2 && byte <= 0xDF   ? 1
+               : byte >= 0xE0 && byte <= 0xEF ? 2
+               : byte >= 0xF0 && byte <= 0xF4 ? 3
+                                              : 0;
+    whole_ += missing_ == 0 ? 1 : 0;
+    // These begin no shorter spelling of a character, no surrogate, and nothing beyond U+10FFFF.
+    least_ = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
+    most_ = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
+  }
 }
 
 }  // namespace quire

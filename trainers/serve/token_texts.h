@@ -42,7 +42,17 @@ std::string json_text(std::string_view text);
 // that different tokens have different texts.
 std::string json_token(std::string_view text);
 
-// Returns the number of characters of UTF-8; a sequence counts where it begins.
-int64_t characters_of(std::string_view text);
+// Counts the characters of a text that comes in pieces, as json_text() writes them.
+class CharacterCount {
+ public:
+  void add(std::string_view text);
+  // Characters before the one that is not complete yet.
+  int64_t whole() const { return whole_; }
+
+ private:
+  int64_t whole_ = 0;
+  int missing_ = 0;                      // bytes of a character that has begun
+  unsigned least_ = 0x80, most_ = 0xBF;  // of the next one
+};
 
 }  // namespace quire
