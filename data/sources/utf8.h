@@ -24,6 +24,11 @@ class Utf8Validator {
   int64_t position_ = 0;  // offset of the first byte not yet accepted
 };
 
+// Returns whether a byte of a sequence is not its first.
+inline bool is_within_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+}
+
 // Returns how many bytes at the end of the text are the beginning of a sequence that is not complete.
 size_t unfinished_bytes(std::string_view text);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "data/sources/utf8.h"
 
 namespace quire {
 
@@ -15,10 +16,6 @@ constexpr int64_t kLongestSentence = 60;         // words
 
 bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-bool is_within_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
 }
 
 bool ends_sentence(std::string_view word) {

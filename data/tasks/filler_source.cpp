@@ -14,7 +14,7 @@ namespace {
 std::string read_filler_text(const std::string& name) {
   std::string text = read_text_file(name, {.kind = ErrorKind::data, .max_bytes = int64_t{1} << 30});
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  if (text.empty()) fail(ErrorKind::data, "{}: is empty", name);
+  if (text.find_first_not_of(" \t\n\v\f\r") == std::string::npos) fail(ErrorKind::data, "{}: has no words", name);
   Utf8Validator validator;
   std::optional<int64_t> wrong = validator.feed(text);
   if (!wrong) wrong = validator.finish();

@@ -26,4 +26,9 @@ std::unique_ptr<AskingTask> make_asking_task(const TaskConfig& config, const Tas
   return std::make_unique<NeedleTask>(config, sources, where);
 }
 
+bool asks_in_filler(const TaskConfig& config) {
+  return config.kind() != TaskKind::question || config.align > 1 ||
+         make_question_kind(*config.task)->reads_background();
+}
+
 }  // namespace quire

@@ -11,4 +11,7 @@ std::unique_ptr<Task> make_task(const TaskConfig& config, const TaskSources& sou
 std::unique_ptr<AskingTask> make_asking_task(const TaskConfig& config, const TaskSources& sources,
                                              const std::string& where);
 
+// Returns whether what stands before the answer holds text of the filler.
+bool asks_in_filler(const TaskConfig& config);
+
 }  // namespace quire

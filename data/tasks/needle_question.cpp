@@ -48,7 +48,8 @@ constexpr int64_t kDepths = 40;  // even depths, of which needles in essays have
 class NeedleQuestion : public QuestionKind {
  public:
   explicit NeedleQuestion(const Form& form) : form_(form) {}
-  int64_t min_units() const override { return form_.haystack == Haystack::essay ? 0 : 1; }
+  int64_t min_units() const override { return reads_background() ? 0 : 1; }
+  bool reads_background() const override { return form_.haystack == Haystack::essay; }
   int64_t reserve() const override { return 128; }
 
   Question make(const DocumentKey& key, const QuestionSize& size, BackgroundText& background) const override {
@@ -68,6 +69,9 @@ class NeedleQuestion : public QuestionKind {
       }
     }
     shuffle(needles, random);
+    if (form_.values > 1) {  // in the order of the text, which can be learned
+      order_by(question.references, needles, [&](const std::string& value) { return needle(asked.front(), value); });
+    }
     const bool one = question.references.size() == 1;
     const std::string kind = one ? (form_.uuid_values ? "uuid" : "number") : (form_.uuid_values ? "uuids" : "numbers");
     const auto filled = [&](std::string_view text) {

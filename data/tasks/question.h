@@ -15,7 +15,7 @@ namespace quire {
 struct Question {
   std::string prompt;                   // ends with the beginning of the sentence that answers
   std::string answer;                   // begins with a space
-  std::vector<std::string> references;  // are compared with a reply; parts of the answer
+  std::vector<std::string> references;  // are compared with a reply; parts of the answer, in its order
   // Only of bAbI: the question itself, and everything that may answer one of its kind, in lower case.
   std::string asked = {};
   std::vector<std::string> labels = {};
@@ -33,6 +33,7 @@ class QuestionKind {
   // Makes a question. What is asked depends on the key alone; more units make the prompt longer.
   virtual Question make(const DocumentKey& key, const QuestionSize& size, BackgroundText& background) const = 0;
   virtual int64_t min_units() const = 0;
+  virtual bool reads_background() const = 0;  // whether make() does
   // Returns the published number of tokens that are kept for the reply.
   virtual int64_t reserve() const = 0;
 };

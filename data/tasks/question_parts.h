@@ -1,6 +1,7 @@
 // The parts that several questions share.
 #pragma once
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +30,14 @@ void shuffle(std::vector<Value>& values, TaskRandom& random) {
   for (size_t i = values.size(); i > 1; --i) {
     std::swap(values[i - 1], values[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
   }
+}
+
+// Sorts values by the first place of item_of(value) among `items`.
+template <typename ItemOf>
+void order_by(std::vector<std::string>& values, const std::vector<std::string>& items, const ItemOf& item_of) {
+  const auto place = [&](const std::string& value) { return std::find(items.begin(), items.end(), item_of(value)); };
+  std::sort(values.begin(), values.end(),
+            [&](const std::string& a, const std::string& b) { return place(a) < place(b); });
 }
 
 // Returns `count` of the numbers below `range`, sorted; different ones, where there are as many.

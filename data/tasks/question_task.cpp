@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "data/sources/utf8.h"
 
 namespace quire {
 
@@ -45,6 +46,28 @@ class QuestionDocument : public AskedDocument {
   int64_t reserve_;
   std::vector<uint8_t> marks_;
 };
+
+// Copies tokens of the filler from `place` on, from the next whole character, and writes spaces in place of one that is
+// cut at the end.
+void copy_filler(FillerText& filler, int64_t place, std::span<int32_t> out, const Tokenizer& tokenizer) {
+  if (out.empty()) return;
+  constexpr size_t kLongest = 4;  // bytes of a character, so at most as many tokens
+  Ids ids(out.size() + kLongest);
+  filler.tokens(place, static_cast<int64_t>(ids.size()), ids.data());
+  const auto first = std::find_if(ids.begin(), ids.begin() + kLongest, [&](int32_t id) {
+    const std::string text = tokenizer.decode({&id, 1});
+    return text.empty() || !is_within_character(text.front());
+  });
+  std::copy_n(first, out.size(), out.begin());
+  Ids space;
+  tokenizer.encode(" ", space);
+  if (space.empty()) return;
+  for (size_t end = out.size(); end > 0; --end) {
+    const size_t begin = end - std::min(end, kLongest);
+    if (unfinished_bytes(tokenizer.decode(out.subspan(begin, end - begin))) == 0) break;
+    out[end - 1] = space.front();
+  }
+}
 
 // Returns for each token of the answer whether part of it, other than a space, belongs to a reference.
 std::vector<bool> recalled_tokens(const Question& question, const Ids& answer, const Tokenizer& tokenizer) {
@@ -190,10 +213,10 @@ std::unique_ptr<AskedDocument> QuestionTask::lay_out(Fitted fitted, const Docume
       config_.align > 1 ? positions - tail(fitted.answer.size()) : static_cast<int64_t>(fitted.prompt.size());
   const int64_t before = answer_begin - static_cast<int64_t>(fitted.prompt.size());
   Ids ids(static_cast<size_t>(positions - 1));
-  filler->tokens(place, before, ids.data());
+  copy_filler(*filler, place, std::span(ids).first(static_cast<size_t>(before)), tokenizer_);
   const auto end = std::copy(fitted.answer.begin(), fitted.answer.end(),
                              std::copy(fitted.prompt.begin(), fitted.prompt.end(), ids.begin() + before));
-  filler->tokens(place + before, ids.end() - end, ids.data() + (end - ids.begin()));
+  copy_filler(*filler, place + before, {end, ids.end()}, tokenizer_);
 
   std::vector<uint8_t> marks(ids.size() + 1);
   const int64_t first = config_.loss == TaskLoss::answer ? answer_begin : 0;

@@ -219,6 +219,7 @@ class StoryQuestion : public QuestionKind {
  public:
   explicit StoryQuestion(int64_t task) : task_(task) {}
   int64_t min_units() const override { return 0; }
+  bool reads_background() const override { return true; }
   int64_t reserve() const override { return 20; }
 
   Question make(const DocumentKey& key, const QuestionSize& size, BackgroundText& background) const override {

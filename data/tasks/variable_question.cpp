@@ -17,6 +17,7 @@ constexpr int64_t kVariables = 5;
 class VariableQuestion : public QuestionKind {
  public:
   int64_t min_units() const override { return 0; }
+  bool reads_background() const override { return false; }
   int64_t reserve() const override { return 30; }
 
   // The names of the example have three letters, so that none is one of the question.

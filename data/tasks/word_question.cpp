@@ -34,6 +34,7 @@ std::string numbered(const std::vector<std::string>& words) {
 class CommonWords : public QuestionKind {
  public:
   int64_t min_units() const override { return kCommon + 1; }
+  bool reads_background() const override { return false; }
   int64_t reserve() const override { return 120; }
 
   Question make(const DocumentKey& key, const QuestionSize& size, BackgroundText& background) const override {
@@ -61,6 +62,7 @@ class CommonWords : public QuestionKind {
       entries.insert(entries.end(), static_cast<size_t>(i < kCommon ? often : seldom), word);
     }
     shuffle(entries, random);
+    order_by(question.references, entries, [](const std::string& word) { return word; });
     question.prompt = std::string(kListBefore) + numbered(entries) + std::string(kListAfter);
     question.answer = fmt::format(" {}", numbered(question.references));
     return question;
@@ -72,6 +74,7 @@ class CommonWords : public QuestionKind {
 class FrequentWords : public QuestionKind {
  public:
   int64_t min_units() const override { return 74; }
+  bool reads_background() const override { return false; }
   int64_t reserve() const override { return 50; }
 
   Question make(const DocumentKey& key, const QuestionSize& size, BackgroundText& background) const override {

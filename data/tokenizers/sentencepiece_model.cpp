@@ -107,7 +107,14 @@ std::string train_sentencepiece(const SentencePieceTraining& options,
   Sentences sentences(next_sentence);
   std::string bytes;
   if (const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &sentences, &bytes); !status.ok()) {
-    fail(ErrorKind::config, "the tokenizer cannot be trained: {}", reason_of(status));
+    std::string reason = reason_of(status);
+    // The library's names of options that quire tokenizer train has as well.
+    for (const auto& [name, own] :
+         {std::pair{"--character_coverage", "--character-coverage"}, std::pair{" vocab_size", " --vocab-size"}}) {
+      const size_t at = reason.find(name);
+      if (at != std::string::npos) reason.replace(at, std::string_view(name).size(), own);
+    }
+    fail(ErrorKind::config, "the tokenizer cannot be trained: {}", reason);
   }
   return bytes;
 }

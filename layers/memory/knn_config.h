@@ -64,6 +64,7 @@ struct InvertedConfig {
   int64_t lists = 1024;
   int64_t probes = 32;
   int64_t period = 16384;
+  std::string_view inapplicable = {};  // why nothing is searched so
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -71,16 +72,22 @@ struct InvertedConfig {
             {.help = "number of groups; fewer while there are less than 39 entries per group",
              .min = 1,
              .max = 1 << 20,
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .inapplicable = inapplicable});
     v.field("probes", probes,
-            {.help = "number of groups that a query searches", .min = 1, .max = 1 << 20, .at_evaluation = true});
+            {.help = "number of groups that a query searches",
+             .min = 1,
+             .max = 1 << 20,
+             .at_evaluation = true,
+             .inapplicable = inapplicable});
     v.field("period", period,
             {.help = "the groups are learned anew each time this many entries have been written; before the first time "
                      "the search is exact",
              .unit = "entries",
              .min = 1,
              .max = 1 << 28,
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .inapplicable = inapplicable});
   }
 };
 
@@ -156,6 +163,7 @@ struct KnnConfig {
              .max = 1 << 20,
              .resumable = true});
     v.field("search", search, {.help = "how entries are found", .at_evaluation = true});
+    inverted.inapplicable = search == KnnSearchKind::inverted ? "" : "search is not inverted";
     v.section("inverted", inverted, "options of search: inverted");
     v.section("stale", stale, "keys and values that were made with earlier weights");
   }

@@ -163,9 +163,11 @@ struct HilsConfig {
     v.section("carry", carry, "chunks that are carried from one subsequence of a document to the next");
   }
   void check(ConfigChecker& c) const {
-    c.require(window_only || carry.length >= chunks_of_window(), "carry.length",
-              fmt::format("a window of {} positions reaches into {} earlier chunks, and {} are stored", window,
-                          chunks_of_window(), carry.length));
+    c.require(window_only || carry.length >= chunks_of_window(),
+              window == HilsConfig().window ? "carry.length" : "window",
+              fmt::format("a window of {} positions reaches into {} earlier chunks, and {} are stored; use a "
+                          "carry.length of at least as many, or a smaller window",
+                          window, chunks_of_window(), carry.length));
   }
 };
 

@@ -40,14 +40,17 @@ struct EnumNames<InfiniGateKind> {
 struct InfiniGate {
   InfiniGateKind kind = InfiniGateKind::head;
   double init = 0;
+  std::string_view inapplicable = {};  // why there is no gate
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("kind", kind, {.help = "what the share of the memory in the output of a head depends on"});
+    v.field("kind", kind,
+            {.help = "what the share of the memory in the output of a head depends on", .inapplicable = inapplicable});
     v.field("init", init,
             {.help = "initial value of the number: the share of the memory begins at sigmoid(init)",
              .min = -100,
-             .max = 100});
+             .max = 100,
+             .inapplicable = inapplicable});
   }
 };
 
@@ -84,19 +87,24 @@ struct InfiniConfig {
              .at_evaluation = true,
              .sizes_state = true});
     v.field("update", update, {.help = "what a complete block adds to the memory"});
-    v.field("empty_gate", empty_gate, {.help = "the output of tokens for which nothing has been written yet"});
+    const std::string_view without = remembers() ? "" : "with update: none there is no memory";
+    v.field("empty_gate", empty_gate,
+            {.help = "the output of tokens for which nothing has been written yet", .inapplicable = without});
+    gate.inapplicable = without;
     v.section("gate", gate, "the share of the memory in the output of a head");
     v.field("bptt", bptt,
             {.help = "the gradient through the memory is cut at every multiple of this many blocks of a document. With "
                      "1 no key and no value learns to be remembered. none: it flows through the whole subsequence",
              .unit = "blocks",
              .min = 1,
-             .resumable = true});
+             .resumable = true,
+             .inapplicable = without});
     v.field("keep", keep,
             {.help = "the memory is multiplied by this before a block is added; 1: nothing is forgotten, as published",
              .min = 0,
              .max = 1,
-             .min_exclusive = true});
+             .min_exclusive = true,
+             .inapplicable = without});
   }
 };
 

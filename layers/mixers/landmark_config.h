@@ -58,17 +58,20 @@ struct ContextMissConfig {
     v.field("enabled", enabled,
             {.help = "a learned key before the document, whose share of attention is what controlled landmarks divide "
                      "among themselves (Appendix D)"});
+    const std::string_view without = enabled ? "" : "only the context-miss token has one; set context_miss.enabled";
     v.field("controlled", controlled,
             {.help = "probability that a landmark is controlled in training; in evaluation those of stored blocks are, "
                      "and those of the subsequence are not",
              .min = 0,
              .max = 1,
-             .resumable = true});
+             .resumable = true,
+             .inapplicable = without});
     v.field("cutoff", cutoff,
             {.help = "queries whose share of the context-miss token is below this read no stored blocks",
              .min = 0,
              .max = 1,
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .inapplicable = without});
   }
 };
 
@@ -161,12 +164,12 @@ struct LandmarkConfig {
     v.section("carry", carry, "blocks that are carried from one subsequence of a document to the next");
   }
   void check(ConfigChecker& c) const {
-    c.require(top_k <= carry.length, "top_k",
-              fmt::format("{} blocks cannot be read of {} that are stored", top_k, carry.length));
+    c.require(top_k <= carry.length, top_k == LandmarkConfig().top_k ? "carry.length" : "top_k",
+              fmt::format("{} blocks cannot be read of {} that are stored; use a carry.length of at least as many, or "
+                          "a smaller top_k",
+                          top_k, carry.length));
     c.require(!ignore_landmarks || !context_miss.enabled, "context_miss.enabled",
               "with ignore_landmarks there is no landmark that the context-miss token could control; leave it out");
-    c.require(context_miss.enabled || context_miss.cutoff == 0, "context_miss.cutoff",
-              "only the context-miss token has one; set context_miss.enabled");
     c.require(selection != BlockSelection::token_and_head || compare == BlockComparison::shares, "compare",
               "selection: token_and_head compares nothing across tokens or heads; leave it at shares");
   }

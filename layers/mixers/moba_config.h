@@ -1,6 +1,8 @@
 // The configuration of MoBA.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "core/config/config.h"
 #include "layers/state/carry_config.h"
 
@@ -10,8 +12,7 @@ struct MobaCarry : BlockCarry {
   template <class Visitor>
   void fields(Visitor& v) {
     BlockCarry::fields(v, {.length = "how many blocks a row stores for later subsequences of the document; older ones "
-                                     "are dropped. 0: a subsequence sees itself alone, as data.sampling: windows needs "
-                                     "it",
+                                     "are dropped. 0: a subsequence sees itself alone",
                            .unit = "blocks",
                            .min = 0,
                            .place = "where stored blocks lie; the keys that stand for them lie on the device"});
@@ -51,10 +52,15 @@ struct MobaConfig {
              .unit = "blocks",
              .min = 1,
              .max = 1 << 26,
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .inapplicable = top_k > 1 ? "" : "with top_k: 1 a query reads its own block alone"});
     v.section("carry", carry, "blocks that are carried from one subsequence of a document to the next");
   }
   void check(ConfigChecker& c) const {
+    c.require(!carries() || top_k - 1 <= carry.length, top_k == MobaConfig().top_k ? "carry.length" : "top_k",
+              fmt::format("{} blocks besides its own cannot be read of {} that are stored; use a carry.length of at "
+                          "least as many, or a smaller top_k",
+                          top_k - 1, carry.length));
     c.require(!carries() || *farthest() <= carry.length, "max_distance",
               "what a query reads would depend on where a subsequence begins; use at most carry.length");
   }

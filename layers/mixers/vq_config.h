@@ -81,7 +81,12 @@ struct CodebookConfig {
              .resumable = true});
     v.field("init", init,
             {.help = "initial codewords; data and kmeans also replace codewords that init.from has loaded"});
-    v.field("rounds", rounds, {.help = "number of steps of init: kmeans", .unit = "steps", .min = 1, .max = 1000000});
+    v.field("rounds", rounds,
+            {.help = "number of steps of init: kmeans",
+             .unit = "steps",
+             .min = 1,
+             .max = 1000000,
+             .inapplicable = init == CodebookInitialization::kmeans ? "" : "init is not kmeans"});
     v.field("dtype", dtype,
             {.help = "number type of the codewords. auto rounds them to the precision of the run, so that a key has "
                      "the same logits in the window and in the cache. Sums, counts and distances are f32 or wider"});
@@ -144,7 +149,8 @@ struct VqConfig {
                      "codewords of the step that made them, as published"});
     v.field("reduction", reduction,
             {.help = "how the caches of a subsequence are summed; results are equal up to rounding",
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .inapplicable = compressive_cache ? "" : "without compressive_cache there are none"});
     v.field("commitment", commitment,
             {.help = "weight of the commitment loss: the mean squared distance between keys and their codewords, "
                      "summed over heads and layers",

@@ -194,11 +194,16 @@ void ModelConfig::check(ConfigChecker& c) const {
     }
     const Insertion inserted = mechanism.insertion(place);
     const bool both = inserted.any() && insertion.any();
-    c.require(!both || (inserted.period == insertion.period && inserted.ids == insertion.ids), section,
-              fmt::format("{} inserts a token after every {}, another mechanism of the model after every {}; set them "
-                          "alike",
-                          mechanism.kind, inserted.period, insertion.period));
-    c.require(!both || inserted.predicted == insertion.predicted, section,
+    const std::string inserting = !both ? ""
+                                  : mechanism.role == Role::mixer
+                                      ? faulty_key(*this, place.index, {"attention." + mechanism.kind})
+                                      : join_key(section.empty() ? "stack" : section, mechanism.kind);
+    c.require(
+        !both || (inserted.period == insertion.period && inserted.ids == insertion.ids), inserting,
+        fmt::format("{} inserts a token after every {} ({} with it), another mechanism or layer of the model "
+                    "after every {} ({} with it); set them alike",
+                    mechanism.kind, inserted.period, inserted.period + 1, insertion.period, insertion.period + 1));
+    c.require(!both || inserted.predicted == insertion.predicted, inserting,
               fmt::format("the tokens that {} inserts are {}, those of another mechanism of the model are {}; set them "
                           "alike",
                           mechanism.kind, inserted.predicted ? "in the loss" : "not in the loss",

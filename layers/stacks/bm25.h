@@ -19,15 +19,20 @@ struct Bm25Config {
   double k1 = 1.2;
   double b = 0.75;
   bool repeated = false;
+  std::string_view inapplicable = {};  // why nothing is scored so
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("k1", k1, {.help = "how soon more of the same token counts no more", .min = 0, .max = 100});
+    v.field(
+        "k1", k1,
+        {.help = "how soon more of the same token counts no more", .min = 0, .max = 100, .inapplicable = inapplicable});
     v.field("b", b,
             {.help = "how much a chunk's length counts; the chunks of a document are equally long but for the last one",
              .min = 0,
-             .max = 1});
-    v.field("repeated", repeated, {.help = "a token of the query counts as often as it stands there"});
+             .max = 1,
+             .inapplicable = inapplicable});
+    v.field("repeated", repeated,
+            {.help = "a token of the query counts as often as it stands there", .inapplicable = inapplicable});
   }
 };
 

@@ -1,6 +1,8 @@
 // The configuration of the DRT stack.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "core/config/config.h"
 #include "layers/stacks/bm25.h"
 #include "layers/state/carry_config.h"
@@ -135,17 +137,21 @@ struct DrtConfig {
              .min = 1,
              .max = 1 << 26,
              .at_evaluation = true});
+    v.field("scores", scores, {.help = "how chunks are chosen"});
     v.field("noise", noise,
             {.help = "factor of the Gumbel noise that is added to learned and fixed scores when chunks are chosen in "
                      "training; 0: the best ones are read (ablation)",
              .min = 0,
-             .resumable = true});
-    v.field("scores", scores, {.help = "how chunks are chosen"});
+             .resumable = true,
+             .inapplicable = scores == ChunkScores::learned || scores == ChunkScores::fixed
+                                 ? ""
+                                 : "only learned and fixed scores have noise"});
+    bm25.inapplicable = scores == ChunkScores::bm25 ? "" : "scores is not bm25";
     v.section("bm25", bm25, "the scores of scores: bm25");
     v.field(
         "scores_file", scores_file,
         {.help = "file of scores: file. Each line is a JSON object with the name of a document, the number of one of "
-                 "its chunks, the earlier chunks that it asks for, and their scores: {\"document\": \"a.txt\", "
+                 "its chunks, the earlier chunks that it asks for, and their scores: {\"document\": \"a\", "
                  "\"chunk\": 2, \"indices\": [0, 1], \"scores\": [0.5, 3]}. The lines of a document come in the order "
                  "of its chunks, from 0 on",
          .resumable = true,
@@ -159,12 +165,15 @@ struct DrtConfig {
          .min = 0,
          .min_exclusive = true,
          .inapplicable = weights == ChunkWeights::scores ? "" : "weights is not scores"});
-    v.field("landmark", landmark, {.help = "the vector that stands for a chunk"});
+    const std::string_view unread = weights == ChunkWeights::learned ? "" : "only weights: learned reads landmarks";
+    v.field("landmark", landmark, {.help = "the vector that stands for a chunk", .inapplicable = unread});
     v.field("landmark_norm", landmark_norm,
-            {.help = "landmarks that choose are normalised, with a gain for each group, as in the published code"});
+            {.help = "landmarks that choose are normalised, with a gain for each group, as in the published code",
+             .inapplicable = unread});
     v.field("landmark_projection", landmark_projection,
             {.help = "landmarks that choose are projected by a matrix for each group, and those of chunks by one for "
-                     "all, as in the paper"});
+                     "all, as in the paper",
+             .inapplicable = unread});
     v.field("softmax_one", softmax_one,
             {.help = "the softmax over a chunk has one more term, exp(0), which reads nothing; false: no such term, "
                      "which the published code has for chunks of 64"});
@@ -179,6 +188,10 @@ struct DrtConfig {
     v.section("carry", carry, "chunks that are carried from one subsequence of a document to the next");
   }
   void check(ConfigChecker& c) const {
+    c.require(top_k <= carry.length, top_k == DrtConfig().top_k ? "carry.length" : "top_k",
+              fmt::format("{} chunks cannot be read of {} that are stored; use a carry.length of at least as many, or "
+                          "a smaller top_k",
+                          top_k, carry.length));
     c.require(weights == ChunkWeights::learned || gives_scores(), "weights",
               "scores that are learned or drawn learn through the weights; only with scores: bm25 or file others are "
               "possible");

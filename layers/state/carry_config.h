@@ -66,12 +66,13 @@ struct BlockCarry {
              .at_evaluation = true,
              .sizes_state = true,
              .inapplicable = texts.inapplicable});
-    v.field("place", place, {.help = texts.place, .at_evaluation = true, .inapplicable = texts.inapplicable});
+    const std::string_view empty = length == 0 ? "with length: 0 nothing is stored" : texts.inapplicable;
+    v.field("place", place, {.help = texts.place, .at_evaluation = true, .inapplicable = empty});
     v.field("dtype", dtype,
             {.help = "number type of what is stored; auto: the precision of the run. int8 and fp8 are refused",
              .at_evaluation = true,
              .sizes_state = true,
-             .inapplicable = texts.inapplicable});
+             .inapplicable = empty});
   }
   void check(ConfigChecker& c) const { refuse_scaled_types(c, dtype); }
 };

@@ -8,6 +8,7 @@
 #include <regex>
 #include <set>
 
+#include "data/sources/utf8.h"
 #include "data/tasks/make_task.h"
 #include "data/tasks/question.h"
 #include "data/tokenizers/byte_tokenizer.h"
@@ -98,9 +99,7 @@ TEST_F(QuestionsTest, NeedlesAreFoundUnderTheirKeys) {
       }
       Words given = found(answer, "(" + c.value + ")");
       EXPECT_EQ(answer, " " + listed(given) + ".");
-      std::sort(values.begin(), values.end());
-      std::sort(given.begin(), given.end());
-      EXPECT_EQ(values, given);
+      EXPECT_EQ(values, given);  // in the order of the text, and of the keys in the question
       EXPECT_EQ(values.size(), c.answers);
       answers.insert(answer);
     }
@@ -165,6 +164,9 @@ TEST_F(QuestionsTest, CommonWordsHaveThePublishedFrequency) {
     EXPECT_EQ(given.size(), 10U);
     EXPECT_EQ(std::set<std::string>(given.begin(), given.end()), common);
     EXPECT_TRUE(answer.starts_with(" 1. "));
+    const auto place = [&](const std::string& word) { return list.find(". " + word + " "); };
+    EXPECT_TRUE(std::is_sorted(given.begin(), given.end(),
+                               [&](const std::string& a, const std::string& b) { return place(a) < place(b); }));
   }
   // The smaller numbers are used when the published ones have no room.
   EXPECT_EQ(counted(found(asked("cwe", 4200, 0).answer, "([0-9]+)\\. ")).size(), 10U);
@@ -371,6 +373,24 @@ TEST_F(QuestionsTest, WhatCannotBeAskedIsRefused) {
   const auto spaces = make_text_filler(std::vector<int32_t>(10, ' '));
   const auto made = make_asking_task({.task = "babi_1", .length = 900}, {tokenizer_, *spaces, 5, 0}, "here");
   EXPECT_ERROR(made->ask(0), ErrorKind::data, "has no words");
+}
+
+TEST_F(QuestionsTest, FillerConsistsOfWholeCharacters) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < 40; ++i) tokenizer_.encode("\xE5\x9C\x8B\xC3\xA9\xF0\x9F\x98\x80. ", ids);
+  const auto filler = make_text_filler(ids);
+  for (const int64_t align : {1, 16}) {
+    const TaskConfig config{.task = "niah_single_2", .length = 800, .align = align};
+    const auto made = make_task(config, {tokenizer_, *filler, 5, 0}, "here");
+    for (int64_t index = 0; index < 20; ++index) {
+      const auto document = made->document(index);
+      ASSERT_EQ(document->length(), 799);
+      const std::string text = text_of(*document, 0, 799, tokenizer_);
+      Utf8Validator validator;
+      EXPECT_FALSE(validator.feed(text)) << text;
+      EXPECT_FALSE(validator.finish()) << text;
+    }
+  }
 }
 
 TEST_F(QuestionsTest, BackgroundIsTheTextInWholeSentences) {

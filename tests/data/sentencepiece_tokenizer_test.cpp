@@ -359,7 +359,8 @@ TEST_F(TokenizerTrainingTest, RefusesWhatCannotBeTrained) {
   EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::config,
                "the tokenizer cannot be trained: Vocabulary size too high (100000). Please set it to a value <= ");
   options_.model.vocabulary = 262;
-  EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::config, "Vocabulary size is smaller than required_chars");
+  EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::config,
+               "--vocab-size or decrease character_coverage with --character-coverage option");
   write_file_durably(folder_ / "books/a.txt", "caf\xE9");
   EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::data, "a.txt: invalid UTF-8 at byte 3");
   write_file_durably(folder_ / "books/a.txt", "\n\n");

@@ -74,6 +74,7 @@ TEST(UsageFaults, OfPreparedTasks) {
   EXPECT_FAULT(prepare({"--task", "passkey", "--split", "train=1", "--set", "length=40"}), 2,
                "length 40 is too short for task passkey");
   EXPECT_FAULT(prepare({"--task", "passkey", "--split", "train=1", "--set", "lenth=40"}), 2, "length");
+  EXPECT_FAULT(prepare({"--task", "passkey", "--split", "train=1", "--set", "task=vt"}), 2, "--task names the task");
   EXPECT_FAULT(prepare({"--task", "passkey"}), 2, "--task needs --split NAME=COUNT");
   EXPECT_FAULT(prepare({"--task", "passkey", "--input", "x", "--split", "train=1"}), 2, "--input has no meaning");
   EXPECT_FAULT(prepare({"--task", "passkey", "--filler", "x", "--tokenizer", "byte", "--split", "train=1"}), 2,

@@ -152,7 +152,7 @@ TEST_F(CompareProgram, WhatIsNoRunIsRefused) {
   EXPECT_FAULT(run_quire({"compare", path("a"), path("a") + "/"}), 2, "is given twice");
   EXPECT_FAULT(compare({path("")}), 2, "is a folder of runs; give one of them");
   EXPECT_FAULT(compare({path("none")}), 2, "none: no run here");
-  EXPECT_FAULT(compare({path("corpus.h5")}), 2, "corpus.h5: no run here");
+  EXPECT_FAULT(compare({path("corpus.h5")}), 3, "corpus.h5: is neither the directory of a run nor");
   EXPECT_FAULT(compare({tiny_.checkpoint("a", 4).string()}), 2, "is a checkpoint; give the directory of its run");
   EXPECT_FAULT(compare({"--baseline", path("none")}), 2, "is none of the runs");
   EXPECT_FAULT(compare({"--split", "none"}), 2, "no split \"none\"; there is: train, valid");

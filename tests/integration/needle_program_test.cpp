@@ -93,6 +93,14 @@ TEST_F(NeedleProgram, WhatMeansNothingIsRefused) {
   write_text(tiny_ / "latin.txt", "A caf\xe9.\n");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "babi_1", "--filler", (tiny_ / "latin.txt").string()}), 3,
                "latin.txt: invalid UTF-8 at byte 5; repair the file");
+  write_text(tiny_ / "blank.txt", " \n\t\n");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "babi_1", "--filler", (tiny_ / "blank.txt").string()}), 3,
+               "blank.txt: has no words");
+  write_text(tiny_ / "words.txt", "Some words.\n");
+  const std::string words = (tiny_ / "words.txt").string();
+  EXPECT_FAULT(needle({"--lengths", "2k", "--task", "niah_single_1,vt,cwe", "--filler", words}), 2,
+               "--filler has no meaning with niah_single_1,vt,cwe, which has text of its own");
+  EXPECT_EQ(needle({"--lengths", "1k", "--samples", "1", "--task", "vt,babi_1", "--filler", words}).code, 0);
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "recall"}), 2, "--task recall has no needles");
   EXPECT_FAULT(needle({"--lengths", "1k", "--svg", "/no/such/folder/a.svg"}), 7, "there is no folder /no/such/folder");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "triple"}), 2, "\"triple\" is no task");

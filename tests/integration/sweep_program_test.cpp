@@ -1,7 +1,7 @@
 // quire sweep: variants times seeds, what it refuses, how it goes on, and the comparison at its end.
 #include <fmt/format.h>
 
-#include "tests/support/tiny_run.h"
+#include "tests/faults/expect_fault.h"
 #include "trainers/sweep/sweep.h"
 
 namespace quire::test {
@@ -151,9 +151,10 @@ TEST_F(Sweep, KeptRunsAreThoseOfTheSweepAsItIs) {
   EXPECT_NE(trained.out.find("| tuned, beside short | bits_per_byte@8 | "), std::string::npos) << trained.out;
   EXPECT_EQ(trained.out.find("| base |"), std::string::npos) << trained.out;  // its runs are not compared
   const auto of_file = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{"--kept", file, "evaluate.documents=1"};
+    std::vector<std::string> arguments{"sweep", (tiny_ / "sweep.yaml").string(), "--kept", file,
+                                       "evaluate.documents=1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return sweep(arguments);
+    return run_quire(arguments);
   };
   // All documents are read, also where evaluations while training read one.
   const auto kept = nlohmann::ordered_json::parse(of_file({"--json"}).out);
@@ -174,6 +175,33 @@ TEST_F(Sweep, KeptRunsAreThoseOfTheSweepAsItIs) {
   EXPECT_EQ(compared.code, 0) << compared.err;
   EXPECT_NE(compared.out.find("## Difference from plain\n"), std::string::npos) << compared.out;
   EXPECT_EQ(run_quire({"compare", file, file}).code, 2);
+  // Another program may write the lines anew; wrong values are refused.
+  const std::string written = read_text(file);
+  const auto changed_file = [&](const std::string& from, const std::string& to) {
+    std::string text = written;
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+      text.replace(at, from.size(), to);
+    }
+    write_text(file, text);
+  };
+  changed_file("\":", "\": ");
+  write_text(file, "\xEF\xBB\xBF" + read_text(file));
+  EXPECT_EQ(tables(of_file({"--markdown"}).out), tables(trained.out));
+  EXPECT_EQ(run_quire({"compare", file}).code, 0);
+  const std::pair<const char*, const char*> faults[] = {
+      {"\"seconds\":", "\"seconds\":-1"},
+      {"\"tokens\":", "\"tokens\":-1"},
+      {"\"train_seconds\":", "\"train_seconds\":-1"},
+      {"\"kind\":\"quire evaluation\",\"version\":1", "\"kind\":\"quire evaluation\",\"version\":2"},
+      {"\"kind\":\"quire evaluation\"", "\"kind\":\"another\""}};
+  for (const auto& [from, to] : faults) {
+    changed_file(from, to);
+    EXPECT_FAULT(run_quire({"compare", file}), 3, "kept.jsonl:1: is a damaged run");
+  }
+  changed_file("{\"kind\"", "{\"kin\"");
+  EXPECT_FAULT(run_quire({"compare", file}), 3, "is neither the directory of a run nor a file of kept runs");
+  EXPECT_FAULT(of_file({}), 3, "is no file of kept runs");
+  write_text(file, written);
   // A comment changes nothing; a setting does, also that of the base.
   write_text(tiny_ / "run.yaml", "# A comment.\n" + read_text(tiny_ / "run.yaml"));
   EXPECT_EQ(tables(of_file({"--markdown"}).out), tables(trained.out));
@@ -201,6 +229,10 @@ TEST_F(Sweep, RefusesBeforeAnythingIsTrained) {
       {"short.yaml", "short.yaml, set: [\"data.corpus=nowhere.h5\"]", "variant short: "},
       {"short.yaml", "nowhere.yaml", "nowhere.yaml"},
       {"seeds:", "seed:", "unknown key"},
+      {"schedule.steps=6", "run.seed=4", ": set: run.seed=4: a run has one of `seeds` of the sweep"},
+      {"optimizer.lr=1e-3", "run={seed: 4}", ": a run has one of `seeds` of the sweep"},
+      {"optimizer.lr=1e-3", "init.from=other", ": the run begins with the weights of `from` of the variant"},
+      {"tuned, from", "same, set: [\"log.every=2\"]}\n  - {name: tuned, from", "variants plain and same have the same"},
   };
   for (const auto& [from, to, message] : faults) {
     write_text(tiny_ / "sweep.yaml", kSweep);
@@ -213,6 +245,11 @@ TEST_F(Sweep, RefusesBeforeAnythingIsTrained) {
   }
   write_text(tiny_ / "sweep.yaml", kSweep);
   EXPECT_EQ(sweep({"--check"}).out, (tiny_ / "sweep.yaml").string() + ": valid; 6 runs\n");
+  EXPECT_FAULT(sweep({"run.seed=4"}), 2, "command line: run.seed=4: a run has one of `seeds`");
+  EXPECT_FAULT(sweep({"init.from=other"}), 2, "command line: init.from=other: ");
+  EXPECT_FAULT(sweep({"--kept", "kept.jsonl"}), 2, "--run-dir");
+  EXPECT_FAULT(sweep({"--sbatch", "s.sh", "--check"}), 2, "--sbatch");
+  EXPECT_FAULT(sweep({"--sbatch", "s.sh", "--json"}), 2, "--sbatch: nothing is compared");
   write_text(tiny_ / "page.html", "mine");
   EXPECT_EQ(sweep({"--html", (tiny_ / "page.html").string()}).code, 2);
   EXPECT_EQ(read_text(tiny_ / "page.html"), "mine");

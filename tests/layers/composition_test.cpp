@@ -1,5 +1,6 @@
 #include "layers/model/composition.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -109,7 +110,7 @@ const std::vector<Refusal>& refusals() {
       {{"model.stack={kind: drt, drt: {groups: 1, key_heads: 3}}"},
        "model.stack.drt.key_heads",
        "use a divisor of model.heads"},
-      {{"model.stack={kind: drt, drt: {groups: 1, nearest: 5, carry: {length: 4}}}"},
+      {{"model.stack={kind: drt, drt: {groups: 1, top_k: 2, nearest: 5, carry: {length: 4}}}"},
        "model.stack.drt.nearest",
        "no chunk is that far back"},
       {{"model.stack={kind: drt, drt: {groups: 1}}", "model.norm.placement=post"},
@@ -267,6 +268,44 @@ TEST(Composition, OverridesAreCheckedPerLayer) {
   EXPECT_ERROR(parse(overrides("[{layers: [0], width: 4}]")), ErrorKind::config, "width");
 }
 
+TEST(Composition, OptionsThatMeanNothingAreRefused) {
+  const auto mixer = [](const std::string& kind, const std::string& options) {
+    return fmt::format("model.attention={{kind: {0}, {0}: {{{1}}}}}", kind, options);
+  };
+  const auto drt = [](const std::string& options) {
+    return fmt::format("model.stack={{kind: drt, drt: {{groups: 1, {}}}}}", options);
+  };
+  const std::string vq = "model.attention.vq.", infini = "model.attention.infini.";
+  for (const auto& [setting, key, message] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {drt("bm25: {k1: 2}"), "model.stack.drt.bm25.k1", "scores is not bm25"},
+           {drt("scores: random, noise: 0.5"), "model.stack.drt.noise", "only learned and fixed scores"},
+           {drt("scores: bm25, noise: 0.5"), "model.stack.drt.noise", "only learned and fixed scores"},
+           {drt("scores: bm25, weights: uniform, landmark: mean"), "model.stack.drt.landmark", "only weights: learned"},
+           {drt("carry: {length: 2}"), "model.stack.drt.carry.length", "8 chunks cannot be read of 2"},
+           {drt("top_k: 3, carry: {length: 2}"), "model.stack.drt.top_k", "use a carry.length of at least as many"},
+           {mixer("landmark", "context_miss: {controlled: 0.3}"), "model.attention.landmark.context_miss.controlled",
+            "set context_miss.enabled"},
+           {mixer("landmark", "context_miss: {cutoff: 0.3}"), "model.attention.landmark.context_miss.cutoff",
+            "set context_miss.enabled"},
+           {mixer("landmark", "carry: {length: 1}"), "model.attention.landmark.carry.length", "or a smaller top_k"},
+           {mixer("moba", "carry: {length: 0, place: file}"), "model.attention.moba.carry.place", "nothing is stored"},
+           {mixer("moba", "carry: {length: 0, dtype: bf16}"), "model.attention.moba.carry.dtype", "nothing is stored"},
+           {mixer("moba", "top_k: 1, max_distance: 3"), "model.attention.moba.max_distance", "its own block alone"},
+           {mixer("moba", "carry: {length: 2}"), "model.attention.moba.carry.length", "3 blocks besides its own"},
+           {mixer("hils", "window: 100000"), "model.attention.hils.window", "a carry.length of at least as many"},
+           {mixer("infini", "update: none, empty_gate: local"), infini + "empty_gate", "there is no memory"},
+           {mixer("infini", "update: none, gate: {init: 1}"), infini + "gate.init", "there is no memory"},
+           {mixer("infini", "update: none, bptt: 2"), infini + "bptt", "there is no memory"},
+           {mixer("infini", "update: none, keep: 0.5"), infini + "keep", "there is no memory"},
+           {mixer("vq", "codebook: {rounds: 3}"), vq + "codebook.rounds", "init is not kmeans"},
+           {mixer("vq", "compressive_cache: false, reduction: scan"), vq + "reduction", "there are none"},
+           {"model.memory=[{kind: knn, layers: [0], inverted: {probes: 3}}]", "model.memory.0.inverted.probes",
+            "search is not inverted"}}) {
+    EXPECT_ERROR(parse({"model.position.kind=none", setting}), ErrorKind::config, key + ": ");
+    EXPECT_ERROR(parse({"model.position.kind=none", setting}), ErrorKind::config, message);
+  }
+}
+
 TEST(Composition, InsertedTokensAreAlike) {
   const auto with_drt = [](const std::string& landmark) {
     return std::vector<std::string>{"model.position.kind=rope", "model.layers=3",
@@ -275,9 +314,15 @@ TEST(Composition, InsertedTokensAreAlike) {
   };
   EXPECT_NO_THROW(parse(with_drt("block: 7")));
   EXPECT_ERROR(parse(with_drt("block: 6")), ErrorKind::config,
-               "drt inserts a token after every 7, another mechanism of the model after every 6; set them alike");
+               "model.stack.drt: drt inserts a token after every 7 (8 with it), another mechanism or layer of the "
+               "model after every 6 (7 with it); set them alike");
   EXPECT_ERROR(parse(with_drt("block: 7, in_loss: true")), ErrorKind::config,
                "the tokens that drt inserts are not in the loss, those of another mechanism of the model are in it");
+  EXPECT_ERROR(parse({"model.position.kind=rope", "model.attention={kind: hils, hils: {chunk: 8}}",
+                      "model.layer_overrides=[{layers: [1], attention: {hils: {chunk: 4}}}]"}),
+               ErrorKind::config,
+               "model.layer_overrides.0.attention.hils.chunk: hils inserts a token after every 3 (4 with it), another "
+               "mechanism or layer of the model after every 7 (8 with it)");
 }
 
 TEST(Composition, WholeModelIsChecked) {

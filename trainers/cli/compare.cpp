@@ -63,11 +63,19 @@ ComparedRun compared_run(const Arguments& arguments, const std::string& path, co
   return run;
 }
 
+// Returns whether a run is read from a file of kept runs. Throws Error(data) for another file.
+bool is_kept(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  if (is_kept_file(path)) return true;
+  fail(ErrorKind::data, "{}: is neither the directory of a run nor a file of kept runs", path);
+}
+
 // Returns the runs of the arguments, a file of kept runs in its place.
 std::vector<ComparedRun> runs_of(const Arguments& arguments, const std::string& split) {
   std::vector<ComparedRun> runs;
   for (const std::string& path : arguments.runs) {
-    if (!is_kept_file(path)) {
+    if (!is_kept(path)) {
       runs.push_back(compared_run(arguments, path, split));
       continue;
     }
@@ -103,7 +111,7 @@ size_t number_of(const std::vector<ComparedRun>& runs, const std::string& baseli
 void run(const Arguments& arguments) {
   std::vector<std::string> folders;
   for (const std::string& path : arguments.runs) {
-    if (!is_kept_file(path)) folders.push_back(path);
+    if (!is_kept(path)) folders.push_back(path);
   }
   if (arguments.runs.size() == 1 && folders.size() == 1) {
     fail(ErrorKind::config, "compare: one run alone has nothing to be compared with; give more");

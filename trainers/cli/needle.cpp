@@ -7,6 +7,7 @@
 #include "core/files/file_io.h"
 #include "core/files/output_file.h"
 #include "data/tasks/filler_source.h"
+#include "data/tasks/make_task.h"
 #include "data/tasks/needle_scene.h"
 #include "layers/model/model_mechanisms.h"
 #include "trainers/cli/needle_report.h"
@@ -191,6 +192,11 @@ std::vector<NeedleAnswers> answers_of(const Arguments& arguments, std::vector<Ne
     }
     require_lengths(options, tokenizer, filler);
   }
+  const bool reads_filler =
+      std::any_of(all.begin(), all.end(), [](const NeedleOptions& options) { return asks_in_filler(options.task); });
+  if (!arguments.filler.empty() && !reads_filler) {
+    fail(ErrorKind::config, "needle: --filler has no meaning with {}, which has text of its own", arguments.task);
+  }
   ModelPredictor predictor(model.store(), model.config(), tokenizer, model.machine());
   std::vector<NeedleAnswers> answers;
   for (NeedleOptions& options : all) {
@@ -257,7 +263,10 @@ void add_needle(Verb& program) {
   app.add_option("--seed", arguments->options.seed, "The same seed gives the same documents")
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--filler", arguments->filler, "Text between the needles (default: built-in sentences; split train)")
+  app.add_option(
+         "--filler", arguments->filler,
+         "Text between the needles (default: built-in sentences; split train); not of tasks that have text of their "
+         "own (data/TASKS.md)")
       ->type_name("CORPUS[:SPLIT]|FILE.txt");
   app.add_option(
          "--align", arguments->align,

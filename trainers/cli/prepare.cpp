@@ -83,6 +83,9 @@ void run_task(const Verb& app, const Arguments& arguments) {
   if (filler_has_tokenizer && app.count("--tokenizer") > 0) {
     fail(ErrorKind::config, "prepare: --tokenizer has no meaning with --filler, whose tokenizer is used");
   }
+  for (const std::string& setting : arguments.settings) {
+    if (setting.starts_with("task=")) fail(ErrorKind::config, "prepare: --set {}: --task names the task", setting);
+  }
   const auto config =
       parse_config<TaskConfig>(fmt::format("task: \"{}\"", *arguments.task), "--task", arguments.settings);
   std::unique_ptr<Progress> progress;

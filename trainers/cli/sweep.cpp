@@ -40,6 +40,17 @@ std::string place_of(const std::string& file, const SweepRun& run) {
   return fmt::format("{}: variant {}", file, run.variant);
 }
 
+// Refuses variants that the comparison would take for one group.
+void require_different_variants(const std::string& file, const Sweep& sweep) {
+  for (size_t i = 0; i < sweep.config.variants.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (sweep.runs[i].origin != sweep.runs[j].origin || !are_one_group(sweep.configs[i], sweep.configs[j])) continue;
+      fail(ErrorKind::config, "{}: variants {} and {} have the same settings, but for such as change no result", file,
+           sweep.runs[j].variant, sweep.runs[i].variant);
+    }
+  }
+}
+
 // Reads the file and looks at the configuration of every run, so that a mistake in the last one shows before the first
 // is trained.
 Sweep open_sweep(const Arguments& arguments) {
@@ -53,6 +64,7 @@ Sweep open_sweep(const Arguments& arguments) {
   for (const SweepRun& run : sweep.runs) {
     with_place(place_of(file, run), [&] { sweep.configs.push_back(configuration_of(run.config, run.own_overrides)); });
   }
+  require_different_variants(file, sweep);
   return sweep;
 }
 
@@ -61,6 +73,13 @@ void look_at_variants(const std::string& file, const Sweep& sweep) {
   for (size_t i = 0; i < sweep.config.variants.size(); ++i) {
     with_place(place_of(file, sweep.runs[i]), [&] { look_at_run(sweep.configs[i]); });
   }
+}
+
+// Jobs are compared when they have ended, by the command without --sbatch.
+void require_no_output(const CompareOutput& output) {
+  const bool is_given = output.json || output.markdown || !output.html.empty() || !output.keep.empty();
+  if (!is_given) return;
+  fail(ErrorKind::config, "--sbatch: nothing is compared; leave out --html, --keep, --json and --markdown");
 }
 
 // Refuses a run that is there and was trained with settings that cannot change any more.
@@ -157,6 +176,7 @@ void run(const Arguments& arguments) {
       parse_metric(metric, arguments.positional.front() + ": metrics");
     }
     require_output(arguments.output);
+    if (!arguments.sbatch.empty()) require_no_output(arguments.output);
     if (!arguments.kept.empty()) return;
     for (size_t i = 0; i < sweep.runs.size(); ++i) {
       is_trained(sweep.runs[i], sweep.configs[i].schedule.steps);
@@ -187,20 +207,22 @@ void add_sweep(Verb& program) {
                  "key.path=value for all runs. The same command goes on where it was stopped")
       ->required()
       ->type_name("");
-  app.add_option("--run-dir", arguments->folder,
-                 "Where the runs are kept: DIR/VARIANT-SEED (default: runs/FILE's name)")
-      ->type_name("DIR");
+  Option* folder = app.add_option("--run-dir", arguments->folder,
+                                  "Where the runs are kept: DIR/VARIANT-SEED (default: runs/FILE's name)")
+                       ->type_name("DIR");
   Option* sbatch =
       app.add_option(
              "--sbatch", arguments->sbatch,
              "Train nothing; print a line for SLURM for every run that is not trained, as `sbatch SCRIPT CONFIG "
              "RUN_DIR key.path=value ...` (configs/launch/quire.sbatch)")
           ->type_name("SCRIPT");
-  Option* check = app.add_flag("--check", arguments->check, "Train nothing; say what would be refused");
+  Option* check =
+      app.add_flag("--check", arguments->check, "Train nothing; say what would be refused")->excludes(sbatch);
   app.add_option("--kept", arguments->kept,
                  "Train nothing; compare the runs in this file of an earlier --keep, which must have the settings that "
                  "the sweep gives them now")
       ->type_name("FILE")
+      ->excludes(folder)
       ->excludes(sbatch)
       ->excludes(check);
   add_output_options(app, arguments->output);

@@ -1,5 +1,6 @@
 #include "trainers/compare/kept_runs.h"
 
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -18,6 +19,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kKeptVersion = 1;
+constexpr std::string_view kKeptKind = "quire kept run";
 constexpr std::string_view kKeptMark = "{\"kind\":\"quire kept run\",";
 
 template <typename T>
@@ -27,6 +29,19 @@ Json or_null(const std::optional<T>& value) {
 
 std::optional<double> number_or_none(const Json& value) {
   return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+}
+
+// Returns a number that cannot be negative; nothing for null.
+std::optional<double> amount_or_none(const Json& value) {
+  const std::optional<double> amount = number_or_none(value);
+  if (amount && (!value.is_number() || *amount < 0)) throw Json::out_of_range::create(401, "amount expected", nullptr);
+  return amount;
+}
+
+// Returns whether a line holds a kept run, also when another program wrote it anew or damaged it.
+bool is_kept_run(const std::string& line, const Json& json) {
+  if (!json.is_object()) return line.starts_with(kKeptMark);
+  return json.contains("kind") && json.at("kind") == kKeptKind;
 }
 
 std::string name_of(const ComparedRun& run) {
@@ -62,8 +77,8 @@ CurvePoint parse_point(const Json& json) {
   CurvePoint point;
   point.step = json_integer(json.at("step"));
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  point.tokens = number_or_none(json.at("tokens")).value_or(kNone);
-  point.seconds = number_or_none(json.at("seconds")).value_or(kNone);
+  point.tokens = amount_or_none(json.at("tokens")).value_or(kNone);
+  point.seconds = amount_or_none(json.at("seconds")).value_or(kNone);
   point.evaluated = json_integer(json.at("evaluated"));
   point.loss = json.at("loss").get<double>();
   point.bits_per_byte = number_or_none(json.at("bits_per_byte"));
@@ -79,8 +94,8 @@ ComparedRun parse_run(const Json& json, const std::string& where) {
   for (const Json& origin : json.at("origins")) {
     run.origins.push_back(read_written_config(origin.get<std::string>(), where));
   }
-  run.final_tokens = number_or_none(json.at("tokens"));
-  run.final_seconds = number_or_none(json.at("seconds"));
+  run.final_tokens = amount_or_none(json.at("tokens"));
+  run.final_seconds = amount_or_none(json.at("seconds"));
   for (const Json& point : json.at("curve")) run.curve.push_back(parse_point(point));
   run.evaluation = parse_stored_evaluation(json.at("evaluation"));
   run.newest_checkpoint = run.evaluation.trained.step;
@@ -92,7 +107,7 @@ ComparedRun parse_run(const Json& json, const std::string& where) {
 std::string kept_text(const std::vector<ComparedRun>& runs) {
   std::string text;
   for (const ComparedRun& run : runs) {
-    Json json{{"kind", "quire kept run"},
+    Json json{{"kind", kKeptKind},
               {"version", kKeptVersion},
               {"name", name_of(run)},
               {"variant", run.variant},
@@ -110,7 +125,13 @@ std::string kept_text(const std::vector<ComparedRun>& runs) {
 }
 
 bool is_kept_file(const fs::path& file) {
-  return first_bytes(file, kKeptMark.size()) == kKeptMark;
+  const std::string begin = first_bytes(file, kKeptMark.size());
+  const size_t at = begin.find_first_not_of("\xEF\xBB\xBF \t");  // a byte order mark
+  if (at == std::string::npos || begin[at] != '{') return false;
+  std::ifstream lines(file);
+  std::string line;
+  std::getline(lines, line);
+  return is_kept_run(line, parse_json<Json>(line));
 }
 
 std::vector<ComparedRun> read_kept_runs(const fs::path& file) {
@@ -120,7 +141,11 @@ std::vector<ComparedRun> read_kept_runs(const fs::path& file) {
   for (std::string line; std::getline(lines, line);) {
     const std::string where = fmt::format("{}:{}", file.string(), ++number);
     const auto json = parse_json<Json>(line);
-    if (!line.starts_with(kKeptMark)) fail(ErrorKind::data, "{}: is no run that quire compare --keep wrote", where);
+    if (!is_kept_run(line, json)) {
+      if (number == 1)
+        fail(ErrorKind::data, "{}: is no file of kept runs, as quire compare --keep writes", file.string());
+      fail(ErrorKind::data, "{}: is no run that quire compare --keep wrote", where);
+    }
     try {
       if (json.at("version") != kKeptVersion) fail(ErrorKind::data, "{}: was kept by another version of quire", where);
       ComparedRun& run = runs.emplace_back(parse_run(json, where));

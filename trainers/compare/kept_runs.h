@@ -12,7 +12,7 @@ namespace quire {
 // Returns the lines of the file (configs/COMPARE.md), in which corpora have names without folders.
 std::string kept_text(const std::vector<ComparedRun>& runs);
 
-// Returns whether the file begins as kept_text() does.
+// Returns whether the first line of the file is a kept run, whatever else is in it.
 bool is_kept_file(const std::filesystem::path& file);
 
 // Returns the runs with paths FILE/NAME. Throws Error(data) that names the line when the file is damaged, or holds

@@ -128,6 +128,10 @@ void require_same_results(const ComparedRun& kept, const RunConfig& config, cons
        key, shown(before, of_kept), shown(now, of_now));
 }
 
+bool are_one_group(const RunConfig& a, const RunConfig& b) {
+  return a.data.corpus == b.data.corpus && settings_of(a) == settings_of(b);
+}
+
 std::vector<RunGroup> group_runs(const std::vector<ComparedRun>& runs) {
   std::vector<RunGroup> groups;
   std::map<Settings, size_t> found;

@@ -18,6 +18,9 @@ struct RunGroup {
 // what is evaluated, logged and kept; nor does the seed. Runs of corpora with another checksum are other groups.
 std::vector<RunGroup> group_runs(const std::vector<ComparedRun>& runs);
 
+// Returns whether runs with these settings, which begin with the same weights, would be one group.
+bool are_one_group(const RunConfig& a, const RunConfig& b);
+
 // Throws Error(config) that names a key unless the run was trained with settings that give the results of `config`,
 // which begins with the weights of `origins`: the same settings, and corpora of the same file names.
 void require_same_results(const ComparedRun& kept, const RunConfig& config, const std::vector<RunConfig>& origins);

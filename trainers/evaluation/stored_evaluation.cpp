@@ -16,6 +16,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kStoredVersion = 1;
+constexpr std::string_view kStoredKind = "quire evaluation";
 constexpr std::string_view kStoredMark = "{\"kind\":\"quire evaluation\",";
 
 OrderedJson stored_document_json(const StoredDocument& document, bool has_bytes) {
@@ -86,10 +87,14 @@ StoredDocument parse_stored_document(const OrderedJson& json, bool has_bytes) {
 }  // namespace
 
 StoredEvaluation parse_stored_evaluation(const OrderedJson& json) {
+  if (json.at("kind") != kStoredKind || json.at("version") != kStoredVersion) {
+    throw OrderedJson::out_of_range::create(401, "unknown kind or version", nullptr);
+  }
   StoredEvaluation evaluation;
   evaluation.trained.step = json_integer(json.at("step"));
   if (!json.at("tokens_read").is_null()) evaluation.trained.tokens = json_integer(json.at("tokens_read"));
   if (!json.at("train_seconds").is_null()) evaluation.trained.seconds = finite_number(json.at("train_seconds"));
+  if (evaluation.trained.seconds.value_or(0) < 0) throw OrderedJson::out_of_range::create(401, "seconds", nullptr);
   evaluation.corpus = json.at("corpus").get<std::string>();
   evaluation.tokenizer = json.at("tokenizer").get<std::string>();
   evaluation.split = json.at("split").get<std::string>();
@@ -182,7 +187,7 @@ StoredEvaluation stored_evaluation(const EvaluationResult& result, const RunConf
 std::string to_text(const StoredEvaluation& evaluation) {
   const auto seconds = evaluation.trained.seconds;
   const auto tokens = evaluation.trained.tokens;
-  OrderedJson json{{"kind", "quire evaluation"},
+  OrderedJson json{{"kind", kStoredKind},
                    {"version", kStoredVersion},
                    {"step", evaluation.trained.step},
                    {"tokens_read", tokens ? OrderedJson(*tokens) : OrderedJson()},
@@ -209,8 +214,10 @@ StoredEvaluation read_stored_evaluation(const std::filesystem::path& path) {
   const auto refuse = [&](const char* why) {
     fail(ErrorKind::data, "{}: {}; remove it, and quire eval stores a new one", path.string(), why);
   };
-  if (!text.starts_with(kStoredMark)) refuse("is no evaluation that quire stored");
-  if (!json.is_object()) refuse("is a damaged evaluation");
+  if (!json.is_object() && text.starts_with(kStoredMark)) refuse("is a damaged evaluation");
+  if (!json.is_object() || !json.contains("kind") || json.at("kind") != kStoredKind) {
+    refuse("is no evaluation that quire stored");
+  }
   try {
     if (json.at("version") != kStoredVersion) refuse("was stored by another version of quire");
     return parse_stored_evaluation(json);

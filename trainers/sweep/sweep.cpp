@@ -20,6 +20,26 @@ bool is_name(const std::string& name) {
          name.find_first_not_of(kInName) == std::string::npos;
 }
 
+// Returns whether a setting gives a value to SECTION.NAME, also by SECTION={NAME: ...}.
+bool gives(const std::string& setting, const std::string& section, const std::string& name) {
+  const std::string key = setting.substr(0, setting.find('='));
+  if (key != section) return key == join_key(section, name);
+  ConfigNode root = ConfigNode::map();
+  apply_override(root, setting);
+  return root.at(join_key(section, name)) != nullptr;
+}
+
+// Returns why a run of the sweep would not use one of the settings; empty: it uses all.
+std::string ignored_setting(const std::vector<std::string>& settings, bool has_from) {
+  for (const std::string& setting : settings) {
+    if (gives(setting, "run", "seed")) return setting + ": a run has one of `seeds` of the sweep; change them";
+    if (has_from && gives(setting, "init", "from")) {
+      return setting + ": the run begins with the weights of `from` of the variant; leave one of them out";
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 void SweepConfig::check(ConfigChecker& c) const {
@@ -29,6 +49,7 @@ void SweepConfig::check(ConfigChecker& c) const {
     c.require(std::count(seeds.begin(), seeds.end(), seeds[i]) == 1, "seeds",
               fmt::format("{} stands there twice", seeds[i]));
   }
+  c.require(ignored_setting(set, false).empty(), "set", ignored_setting(set, false));
   std::vector<std::string> before;
   for (size_t i = 0; i < variants.size(); ++i) {
     const SweepVariant& variant = variants[i];
@@ -41,6 +62,8 @@ void SweepConfig::check(ConfigChecker& c) const {
     c.require(!is_before(variant.name), key + "name", fmt::format("there are two variants {}", variant.name));
     c.require(!variant.from || is_before(*variant.from), key + "from",
               fmt::format("there is no variant {} before this one", variant.from.value_or("")));
+    const std::string ignored = ignored_setting(variant.set, variant.from.has_value());
+    c.require(ignored.empty(), key + "set", ignored);
     before.push_back(variant.name);
   }
   const auto is_compared = [&](const std::string& name) {
@@ -66,6 +89,10 @@ const SweepVariant& SweepConfig::baseline_variant() const {
 }
 
 std::vector<SweepRun> runs_of(const SweepConfig& sweep, const fs::path& folder, const std::vector<std::string>& more) {
+  const bool has_from = std::any_of(sweep.variants.begin(), sweep.variants.end(),
+                                    [](const SweepVariant& variant) { return variant.from.has_value(); });
+  const std::string ignored = ignored_setting(more, has_from);
+  if (!ignored.empty()) fail(ErrorKind::config, "command line: {}", ignored);
   std::vector<SweepRun> runs;
   for (const int64_t seed : sweep.seeds) {
     const auto folder_of = [&](const std::string& variant) { return folder / fmt::format("{}-{}", variant, seed); };
@@ -83,7 +110,9 @@ std::vector<SweepRun> runs_of(const SweepConfig& sweep, const fs::path& folder, 
       if (variant.from) {
         run.origin = folder_of(*variant.from);
         run.overrides.push_back("init.from=" + run.origin.string());
-        std::erase_if(run.own_overrides, [](const std::string& setting) { return setting.starts_with("init."); });
+        std::erase_if(run.own_overrides, [](const std::string& setting) {
+          return setting.starts_with("init.") || setting.starts_with("init=");
+        });
       }
       runs.push_back(std::move(run));
     }

@@ -20,7 +20,7 @@ struct SweepRun {
 };
 
 // Returns the runs in the order of training: seed by seed, and a run after its origin. `more` are settings from the
-// command line, which come last.
+// command line, which come last. Throws Error(config) for those that no run would use.
 std::vector<SweepRun> runs_of(const SweepConfig& sweep, const std::filesystem::path& folder,
                               const std::vector<std::string>& more);
 
