@@ -1,6 +1,7 @@
 // Compares the functions of listed attention with a composition that gathers the keys of every query and has whole
 // matrices.
 #include <algorithm>
+#include <utility>
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
@@ -9,6 +10,7 @@
 #include "autograd/functions/rotary.h"
 #include "autograd/functions/rows.h"
 #include "autograd/functions/views.h"
+#include "kernels/knn.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
 #include "tests/support/composed_attention.h"
@@ -50,11 +52,12 @@ struct ListedForm {
   bool softmax_one = false;
   int64_t pairs = 0;  // 0: not rotated
   bool interleaved = false;
-  bool rounded = false;  // stored as bf16
-  double spread = 1;     // of the queries
-  double mean = 0;       // of queries, and of keys with the other sign
+  DType stored = DType::f64;  // f64: as the type of the queries
+  double spread = 1;          // of the queries
+  double mean = 0;            // of queries, and of keys with the other sign
   double amplification = 8;
 
+  bool rounded() const { return stored != DType::f64; }
   bool has_lists() const { return lists.count > 0; }
   int64_t list_heads() const { return of_key_heads ? q.kv_heads : has_lists() && !of_heads ? 1 : q.heads; }
   int64_t own_keys() const { return blocks.own * blocks.length + 2; }
@@ -111,11 +114,21 @@ Tensor spans_of(const ListedForm& f) {
 // From q, keys, values, blocks, list, rotation, weight, own keys, own values, own blocks.
 ops::ListedAttentionInputs settings_of(const ListedForm& f, const Inputs& x) {
   ops::ListedAttentionInputs in;
-  const auto stored = [&](const Variable& given) {
-    return f.rounded ? recast(given.value(), DType::bf16) : given.value();
+  const auto store = [&](const Variable& given, Tensor& to, Tensor& scale) {
+    to = f.rounded() && !ops::has_scale(f.stored) ? recast(given.value(), f.stored) : given.value();
+    if (!ops::has_scale(f.stored)) return;
+    const Tensor small = Tensor::empty(to.shape(), f.stored, to.device());
+    scale = Tensor::empty({to.dim(0), to.dim(1), to.dim(2)}, DType::bf16, to.device());
+    ops::quantize_vectors(small, scale, to);
+    if (to.device() == kCpu) {
+      to = small;
+    } else {  // as fetch_entries gives them to CUDA's kernels
+      to = Tensor::empty_like(to);
+      ops::dequantize_vectors(to, small, std::exchange(scale, Tensor()));
+    }
   };
-  in.keys = stored(x[1]);
-  in.values = stored(x[2]);
+  store(x[1], in.keys, in.key_scale);
+  store(x[2], in.values, in.value_scale);
   in.blocks = x[3].value();
   in.list = x[4].value();
   in.own_keys = x[7].value();
@@ -189,14 +202,20 @@ Inputs composed(Tape& t, const ListedForm& f, const Inputs& x) {
   }
   const Shape keys{entries[0], entries[1], entries[2], chosen, length};
   const Shape flat{entries[0], entries[1], entries[2], all};
-  const auto lines_of = [&](const Variable& given, const Tensor& tensor, const Variable& own) {
+  const auto numbers = [](const Tensor& tensor, const Tensor& scale) {
+    if (!scale.defined()) return recast(tensor, DType::f64);
+    const Tensor wide = Tensor::empty(tensor.shape(), DType::f64);
+    ops::dequantize_vectors(wide, tensor, scale);
+    return wide;
+  };
+  const auto lines_of = [&](const Variable& given, const Tensor& tensor, const Tensor& scale, const Variable& own) {
     const auto table = [&](const Variable& of) { return reshape(t, of, {of.shape().numel() / of.dim(3), of.dim(3)}); };
-    Variable from = table(f.rounded ? Variable::constant(recast(tensor, DType::f64)) : given);
+    Variable from = table(f.rounded() ? Variable::constant(numbers(tensor, scale)) : given);
     if (own.defined()) from = concatenate(t, std::vector{from, table(own)}, 0);
     return gather_rows(t, from, Tensor::from(lines, keys));
   };
   const Variable q = rotated(t, x[0], in, entry, entries);
-  const Variable logits = scale(t, sum(t, multiply(t, q, lines_of(x[1], in.keys, x[7])), -1), in.scale);
+  const Variable logits = scale(t, sum(t, multiply(t, q, lines_of(x[1], in.keys, in.key_scale, x[7])), -1), in.scale);
   const Tensor of_regular = Tensor::from(regular, keys), of_marks = Tensor::from(marks, flat);
   Variable within = softmax(t, logits, of_regular), lse;
   if (f.softmax_one) {
@@ -231,8 +250,8 @@ Inputs composed(Tape& t, const ListedForm& f, const Inputs& x) {
     lse = lse_of(of_regular.reshape(flat));
   }
   const int64_t value_size = in.values.dim(3);
-  const Variable values =
-      reshape(t, lines_of(x[2], in.values, x[8]), {entries[0], entries[1], entries[2], all, value_size});
+  const Variable values = reshape(t, lines_of(x[2], in.values, in.value_scale, x[8]),
+                                  {entries[0], entries[1], entries[2], all, value_size});
   const Shape by_key{entries[0], entries[1], entries[2], all, 1};
   const Variable out = sum(t, multiply(t, reshape(t, weights, by_key), values), 3);
   return lse.defined() ? both(t, {out, lse}) : Inputs{out};
@@ -268,7 +287,7 @@ void add_listed(std::vector<OpCase>& cases, const ListedForm& f) {
       function_case("listed_attention", f.name, inputs, OpCase::Function([=](Tape& t, const Inputs& x) {
                       const ops::ListedAttentionInputs in = settings_of(f, x);
                       const auto stored = [&](const Variable& given, const Tensor& tensor) {
-                        return f.rounded ? Variable::constant(tensor) : given;
+                        return f.rounded() ? Variable::constant(tensor) : given;
                       };
                       const ListedVariables of{stored(x[1], in.keys), stored(x[2], in.values), x[7], x[8], x[6]};
                       const BlockAttention read = listed_attention(t, x[0], of, in);
@@ -278,7 +297,7 @@ void add_listed(std::vector<OpCase>& cases, const ListedForm& f) {
   made.wide = {6};
   if (f.step == Step::landmarks) {
     made.constants = {1, 2, 7, 8};
-  } else if (f.rounded) {
+  } else if (f.rounded()) {
     made.constants = {1, 2};
   }
   made.sum_length = f.q.rows * f.q.queries * f.blocks.chosen * f.blocks.length;
@@ -300,7 +319,9 @@ void add_listed_cases(std::vector<OpCase>& cases) {
            {.name = "grouped", .step = softmax, .q = {3, 9, 4, 2}, .blocks = {7, 51}},
            {.name = "long", .q = {1, 2, 1}, .blocks = {7, 71}, .pairs = 2},
            {.name = "none", .blocks = {7, 4, 0}},
-           {.name = "bf16", .pairs = 2, .rounded = true},
+           {.name = "bf16", .pairs = 2, .stored = DType::bf16},
+           {.name = "i8", .pairs = 2, .stored = DType::i8},
+           {.name = "f8", .pairs = 2, .stored = DType::f8},
            {.name = "of_lists", .q = {2, 11}, .lists = {3}, .pairs = 2},
            {.name = "of_heads", .step = softmax, .q = {2, 11}, .lists = {2, 4, 1}, .of_heads = true},
            {.name = "weights", .step = weights, .q = {2, 11}, .blocks = {4}, .lists = {3}},
@@ -348,13 +369,19 @@ void add_listed_cases(std::vector<OpCase>& cases) {
            .blocks = {2, 71},
            .of_key_heads = true,
            .width = 2},
-           {.name = "by_query_bf16",
+           {.name = "by_query_f8",
            .step = weights,
            .blocks = {4, 4, 2, 1},
            .width = 2,
-           .rounded = true,
+           .stored = DType::f8,
            .spread = 0.7},
-           {.name = "weights_bf16", .step = weights, .q = {2, 11}, .lists = {3}, .rounded = true, .spread = 0.7},
+           {.name = "weights_bf16", .step = weights, .q = {2, 11}, .lists = {3}, .stored = DType::bf16, .spread = 0.7},
+           {.name = "weights_i8",
+           .step = weights,
+           .q = {2, 11, 4, 2, 19, 17},
+           .lists = {3},
+           .stored = DType::i8,
+           .spread = 0.7},
        }) {
     add_listed(cases, form);
   }
