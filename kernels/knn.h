@@ -80,7 +80,7 @@ QUIRE_OP(gate_heads_backward, const Tensor& da, const Tensor& db, const Tensor& 
 // are the log-sum-exp of that part and of all keys, both wide. share is 0 where whole is -inf.
 QUIRE_OP(softmax_share, const Tensor& share, const Tensor& part, const Tensor& whole);
 
-// out i8 or f8 [N, D] = x / scale, rounded to nearest, ties to even; scale bf16 [N] is the least bf16 number with 127
+// out i8 or f8 [.., D] = x / scale, rounded to nearest, ties to even; scale bf16 [..] is the least bf16 number with 127
 // scale (i8) or 448 scale (f8) >= max |x|. A vector with a NaN or an infinity has scale NaN. x f32, f64 or bf16.
 QUIRE_OP(quantize_vectors, const Tensor& out, const Tensor& scale, const Tensor& x);
 QUIRE_OP(dequantize_vectors, const Tensor& out, const Tensor& in, const Tensor& scale);

@@ -21,8 +21,11 @@ namespace quire::ops {
 // A query with no block gets zero.
 struct ListedAttentionInputs {
   Tensor q;       // [R, T, H, D]
-  Tensor keys;    // [N, M, Hk, D], of the type of q or bf16: the first L of M keys of a block are read
+  Tensor keys;    // [N, M, Hk, D], of the type of q, bf16, i8 or f8: the first L of M keys of a block are read
   Tensor values;  // [N, M, Hk, Dv], of the type of keys
+  // bf16 [N, M, Hk], with i8 and f8: a vector is its scale times the stored numbers (kernels/knn.h). Kernels for CUDA
+  // refuse these types.
+  Tensor key_scale, value_scale;
   // Optional: keys and values of the pass, of the type of q, [R, S, Hk, D] and [R, S, Hk, Dv], and blocks of them: i32
   // [B, 2], for each the number of its first key among R S, in the row of the queries that read it, and its 1..L keys.
   Tensor own_keys, own_values, own_blocks;
@@ -45,8 +48,8 @@ struct ListedAttentionInputs {
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor :
-         {&q, &keys, &values, &own_keys, &own_values, &own_blocks, &blocks, &list, &weight, &rotation, &table}) {
+    for (const Tensor* tensor : {&q, &keys, &values, &key_scale, &value_scale, &own_keys, &own_values, &own_blocks,
+                                 &blocks, &list, &weight, &rotation, &table}) {
       f(*tensor);
     }
   }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "kernels/knn.h"
 
 namespace quire {
 
@@ -57,8 +58,11 @@ ListedSizes::ListedSizes(const ops::ListedAttentionInputs& in)
               "listed_attention: {} blocks, {} queries in {} rows and {} entries of lists; numbers have 31 bits",
               blocks + own_blocks, queries, rows, in.blocks.numel());
   const DType type = in.q.dtype(), stored = in.keys.dtype();
-  QUIRE_CHECK(stored == type || stored == DType::bf16, "listed_attention: keys in {} beside queries in {}",
+  const bool scaled = ops::has_scale(stored);
+  QUIRE_CHECK(stored == type || stored == DType::bf16 || scaled, "listed_attention: keys in {} beside queries in {}",
               name_of(stored), name_of(type));
+  QUIRE_CHECK(in.key_scale.defined() == scaled && in.value_scale.defined() == scaled,
+              "listed_attention: keys and values in {} {} scales", name_of(stored), scaled ? "need" : "have no");
   QUIRE_CHECK(in.list.defined() || lists == queries, "listed_attention: {} lists for {} queries", lists, queries);
   const bool of_lists = in.weight.defined() && in.weight.rank() == 3;
   QUIRE_CHECK(!in.weight.defined() || !in.landmarks, "listed_attention: weights beside landmarks");
@@ -70,6 +74,8 @@ ListedSizes::ListedSizes(const ops::ListedAttentionInputs& in)
   require("q", in.q, in.q.shape(), type);
   require("keys", in.keys, {blocks, stored_length, kv_heads, size}, stored);
   require("values", in.values, {blocks, stored_length, kv_heads, value_size}, stored);
+  require("key_scale", in.key_scale, {blocks, stored_length, kv_heads}, DType::bf16);
+  require("value_scale", in.value_scale, {blocks, stored_length, kv_heads}, DType::bf16);
   require("own_keys", in.own_keys, {rows, own_keys, kv_heads, size}, type);
   require("own_values", in.own_values, {rows, own_keys, kv_heads, value_size}, type);
   require("own_blocks", in.own_blocks, {own_blocks, 2}, DType::i32);
@@ -114,6 +120,11 @@ void check_listed_attention_backward(const ListedSizes& s, const ops::ListedAtte
               "listed_attention: keys and values in {} beside queries in {} are constant, but a gradient of them is "
               "asked for",
               name_of(in.keys.dtype()), name_of(type));
+}
+
+void refuse_scaled_blocks(const ops::ListedAttentionInputs& in) {
+  QUIRE_CHECK(!in.key_scale.defined(), "listed_attention: on a GPU keys and values in {} must be dequantized before",
+              name_of(in.keys.dtype()));
 }
 
 }  // namespace quire

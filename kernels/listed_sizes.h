@@ -25,5 +25,8 @@ void check_listed_attention(const ListedSizes& sizes, const Tensor& out, const T
 void check_listed_attention_backward(const ListedSizes& sizes, const ops::ListedAttentionGradients& gradients,
                                      const Tensor& dout, const Tensor& dlse, const Tensor& out, const Tensor& lse,
                                      const ops::ListedAttentionInputs& in);
+// For kernels that read no i8 and f8: fetch_entries (layers/carried/) gives layers such blocks in the type that they
+// compute in.
+void refuse_scaled_blocks(const ops::ListedAttentionInputs& in);
 
 }  // namespace quire

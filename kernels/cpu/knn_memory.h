@@ -123,6 +123,14 @@ T from_stored(S value) {
   }
 }
 
+// to [width] = factor times a stored vector.
+template <typename T, typename S>
+void copy_stored(T* to, const S* from, int64_t width, T factor) {
+  int64_t d = 0;
+  for (; d + kLanes<T> <= width; d += kLanes<T>) store_vector(to + d, load_stored<T>(from + d) * factor);
+  for (; d < width; ++d) to[d] = from_stored<T>(from[d]) * factor;
+}
+
 // The keys or values of one row and key head.
 template <typename T, typename S>
 class StoredVectors {
@@ -160,7 +168,8 @@ class StoredVectors {
     if constexpr (std::is_same_v<S, T>) {
       if (begin + count <= slots_) return {at(begin), stride_};
     }
-    for (int64_t i = 0; i < count; ++i) copy(room + i * width_, slot(first + i));
+    for (int64_t i = 0; i < count; ++i)
+      copy_stored(room + i * width_, at(slot(first + i)), width_, scale(slot(first + i)));
     return {room, width_};
   }
 
@@ -201,14 +210,6 @@ class StoredVectors {
   }
 
  private:
-  void copy(T* to, int64_t slot) const {
-    const S* const from = at(slot);
-    const T factor = scale(slot);
-    int64_t d = 0;
-    for (; d + kLanes<T> <= width_; d += kLanes<T>) store_vector(to + d, load_stored<T>(from + d) * factor);
-    for (; d < width_; ++d) to[d] = from_stored<T>(from[d]) * factor;
-  }
-
   int64_t slots_, width_, stride_, scale_stride_;
   const S* data_;
   const bfloat16* scale_ = nullptr;

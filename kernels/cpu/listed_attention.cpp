@@ -8,15 +8,6 @@ namespace quire::cpu {
 
 namespace {
 
-// Calls function(T{}, S{}) with the types of queries and of stored keys and values.
-template <typename Function>
-void dispatch_both(const ops::ListedAttentionInputs& in, Function&& function) {
-  dispatch("listed_attention", in.q.dtype(), [&](auto type) {
-    if (in.keys.dtype() == in.q.dtype()) return function(type, type);
-    function(type, bfloat16{});
-  });
-}
-
 // Returns how many queries a part has: so many that blocks have many readers, and so few that their lines stay in the
 // second-level cache.
 template <typename T>
@@ -78,12 +69,12 @@ std::vector<std::vector<ListedPart>> parts_by_keys(const ops::ListedAttentionInp
 }
 
 // Calls body(part, task) for each part, those of a group one after the other.
-template <typename T, typename S, typename Body>
+template <typename T, typename Body>
 void for_each_task(const ops::ListedAttentionInputs& in, const ListedSizes& s,
                    const std::vector<std::vector<ListedPart>>& groups, const Body& body) {
   parallel_for(static_cast<int64_t>(groups.size()), [&](int64_t n) {
     for (const ListedPart& part : groups[static_cast<size_t>(n)]) {
-      ListedTask<T, S> task{in, s, part.kv_head, {}};
+      ListedTask<T> task{in, s, part.kv_head, {}};
       add_reads(task.reads, in, s, part);
       sort_by_block(task.reads);
       body(part, task);
@@ -158,9 +149,8 @@ struct ListedSums {
   std::vector<T> top, sum;
 };
 
-template <typename T, typename S>
-void attend(const Tensor& out, const Tensor& lse, const Tensor& mass, const ListedTask<T, S>& task,
-            ListedSums<T>& sums) {
+template <typename T>
+void attend(const Tensor& out, const Tensor& lse, const Tensor& mass, const ListedTask<T>& task, ListedSums<T>& sums) {
   const ops::ListedAttentionInputs& in = task.in;
   const ListedSizes& s = task.s;
   const int64_t max_lanes = task.max_lanes(), width = s.value_size;
@@ -220,13 +210,13 @@ void listed_attention(const Tensor& out, const Tensor& lse, const Tensor& mass, 
   const bool weighted = in.weight.defined();
   out.zero();
   if (weighted) lse.zero();
-  dispatch_both(in, [&](auto type, auto stored) {
+  dispatch("listed_attention", in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     constexpr T kNone = -std::numeric_limits<T>::infinity();
     const auto lines = static_cast<size_t>(weighted ? 0 : s.rows * s.queries * s.heads);
     ListedSums<T> sums{std::vector<T>(lines, std::numeric_limits<T>::lowest()), std::vector<T>(lines, T{0})};
     if (mass.defined()) ArrayView<T>(mass.data<T>(), mass.numel()) = kNone;
-    for_each_task<T, decltype(stored)>(in, s, small_parts<T>(s), [&](const ListedPart& part, const auto& task) {
+    for_each_task<T>(in, s, small_parts<T>(s), [&](const ListedPart& part, const auto& task) {
       attend(out, lse, mass, task, sums);
       if (weighted) return;
       part.for_each_line(s, [&](int64_t line) {
@@ -248,18 +238,17 @@ void listed_attention_backward(const ops::ListedAttentionGradients& g, const Ten
   for (const Tensor* gradient : {&g.dq, &g.dkeys, &g.dvalues, &g.dweight, &g.down_keys, &g.down_values}) {
     if (gradient->defined()) gradient->zero();
   }
-  dispatch_both(in, [&](auto type, auto stored) {
+  dispatch("listed_attention", in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     std::vector<T> by_kv_head(static_cast<size_t>(of_lists ? s.kv_heads * g.dweight.numel() : 0));
     const bool sums = stored_keys || own_keys || of_lists;  // over queries
-    for_each_task<T, decltype(stored)>(
-        in, s, sums ? parts_by_keys<T>(in, s, stored_keys) : small_parts<T>(s),
-        [&](const ListedPart& part, const auto& task) {
-          T* const dweight = of_lists              ? by_kv_head.data() + task.kv_head * g.dweight.numel()
-                             : g.dweight.defined() ? g.dweight.template data<T>()
-                                                   : nullptr;
-          ListedBackward<T, decltype(stored)>{g, dout, dlse, out, lse, task, dweight}.run(part);
-        });
+    for_each_task<T>(in, s, sums ? parts_by_keys<T>(in, s, stored_keys) : small_parts<T>(s),
+                     [&](const ListedPart& part, const auto& task) {
+                       T* const dweight = of_lists              ? by_kv_head.data() + task.kv_head * g.dweight.numel()
+                                          : g.dweight.defined() ? g.dweight.template data<T>()
+                                                                : nullptr;
+                       ListedBackward<T>{g, dout, dlse, out, lse, task, dweight}.run(part);
+                     });
     for (int64_t h = 0; h < s.kv_heads && of_lists; ++h) {
       ArrayView<T>(g.dweight.data<T>(), g.dweight.numel()) +=
           ConstArrayView<T>(by_kv_head.data() + h * g.dweight.numel(), g.dweight.numel());

@@ -12,14 +12,14 @@ namespace quire::cpu {
 //   softmax: p (dw - delta), delta = dout.out - dlse, with the softmax p over all keys;
 //   landmarks and weights: share * P (dw - inner), inner = sum of P dw, with the softmax P within the block. The share
 //   is that of the landmark, whose own logit has share * (inner - delta), or the weight, which has the gradient inner.
-template <typename T, typename S>
+template <typename T>
 struct ListedBackward {
   const ops::ListedAttentionGradients& g;
   const Tensor& dout;
   const Tensor& dlse;
   const Tensor& out;
   const Tensor& lse;
-  const ListedTask<T, S>& task;
+  const ListedTask<T>& task;
   T* dweight;  // of the shape of weight, or null
 
   // The values of a tile by lane.

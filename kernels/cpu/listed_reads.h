@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/knn_memory.h"
 #include "kernels/cpu/rotate.h"
 #include "kernels/listed_sizes.h"
 
@@ -85,8 +85,8 @@ inline void sort_by_block(std::vector<Read>& reads) {
   }
 }
 
-// The reads of a task by one key head, sorted. S: the stored type of keys and values.
-template <typename T, typename S>
+// The reads of a task by one key head, sorted.
+template <typename T>
 struct ListedTask {
   static constexpr int64_t kWidth = kLanes<T>;
 
@@ -152,23 +152,27 @@ struct ListedTask {
   }
   // Returns keys or values of a block in the type in which they are computed: the given ones, or a copy in the thread's
   // scratch.
-  Operand<T> lines(const Tensor& stored, const Tensor& own, int32_t block, int64_t size, int slot) const {
-    const int64_t stride = s.kv_heads * size;
-    if (block >= s.blocks) return {own.data<T>() + place_of(block, size), stride};
-    const S* const from = stored.data<S>() + place_of(block, size);
-    if constexpr (std::is_same_v<S, T>) {
-      return {from, stride};
-    } else {
-      T* const to = scratch<T>(slot, s.length * size);
+  Operand<T> lines(const Tensor& stored, const Tensor& scale, const Tensor& own, int32_t block, int64_t size,
+                   int slot) const {
+    const int64_t stride = s.kv_heads * size, first = place_of(block, size);
+    if (block >= s.blocks) return {own.data<T>() + first, stride};
+    if (stored.dtype() == dtype_of<T>()) return {stored.data<T>() + first, stride};
+    T* const to = scratch<T>(slot, s.length * size);
+    dispatch_stored<T>("listed_attention", stored.dtype(), [&](auto type) {
+      const auto* const from = stored.data<decltype(type)>() + first;
+      const bfloat16* const scales = scale.defined() ? scale.data<bfloat16>() + place_of(block, 1) : nullptr;
       for (int64_t j = 0; j < s.length; ++j) {
-        for (int64_t f = 0; f < size; ++f) to[j * size + f] = static_cast<T>(wide(from[j * stride + f]));
+        copy_stored(to + j * size, from + j * stride, size,
+                    scales == nullptr ? T{1} : from_stored<T>(scales[j * s.kv_heads]));
       }
-      return {to, size};
-    }
+    });
+    return {to, size};
   }
-  Operand<T> keys(int32_t block, int slot) const { return lines(in.keys, in.own_keys, block, s.size, slot); }
+  Operand<T> keys(int32_t block, int slot) const {
+    return lines(in.keys, in.key_scale, in.own_keys, block, s.size, slot);
+  }
   Operand<T> values(int32_t block, int slot) const {
-    return lines(in.values, in.own_values, block, s.value_size, slot);
+    return lines(in.values, in.value_scale, in.own_values, block, s.value_size, slot);
   }
 
   // Rotates queries of a tile, packed as [count * together, D], for their blocks, or back.

@@ -46,8 +46,8 @@ BlockLog::BlockLog(const Scope& scope, const BlockLogOptions& options) : name_(s
     begun_.push_back(scope.state_log(tail_, entry.name, entry.shape));
   blocks_ = scope.state_logs(options.name, options.capacity,
                              {.grain = options.period, .place = options.place, .waits = true});
-  keys_ = scope.state_log(blocks_, "keys", options.keys, options.dtype);
-  values_ = scope.state_log(blocks_, "values", options.values, options.dtype);
+  keys_ = declare_vectors(scope, blocks_, "keys", options.keys, options.dtype);
+  values_ = declare_vectors(scope, blocks_, "values", options.values, options.dtype);
   index_ = scope.state_logs("index", options.capacity, {.grain = options.period, .waits = true});
   summaries_ = scope.state_log(index_, options.summary.name, options.summary.shape);
 }
@@ -83,22 +83,23 @@ Tensor BlockLog::stored_summaries(const StateView& state) const {
 
 void BlockLog::forget_pages(const StateView& state) const {
   if (options_.place != LogPlace::file) return;
-  state.forget_pages(keys_);
-  state.forget_pages(values_);
+  for (const LogId log : {keys_.log, keys_.scale, values_.log, values_.scale}) {
+    if (log.defined()) state.forget_pages(log);
+  }
 }
 
 void BlockLog::append_blocks(const StateView& state, const AddedBlocks& added, const Tensor& keys, const Tensor& values,
                              const Tensor& summaries) const {
-  const auto append = [&](LogId log, const Tensor& blocks, const Shape& entry) {
+  const auto append = [&](const VectorLog& log, const Tensor& blocks, const Shape& entry) {
     const int64_t count = blocks.defined() ? blocks.numel() / (state.rows() * entry.numel()) : 1;
     const Shape shape = with_leading({state.rows(), count}, entry);
-    const DType stored = state.stored_ring(log).dtype();
-    state.append(log, blocks.defined() ? blocks.reshape(shape) : Tensor::zeros(shape, stored, state.device()),
-                 added.first, added.count);
+    store_vectors(state, log,
+                  blocks.defined() ? blocks.reshape(shape) : Tensor::zeros(shape, state.dtype(), state.device()),
+                  [&](LogId to, const Tensor& stored) { state.append(to, stored, added.first, added.count); });
   };
   append(keys_, keys, options_.keys);
   append(values_, values, options_.values);
-  append(summaries_, summaries, options_.summary.shape);
+  append({summaries_, {}}, summaries, options_.summary.shape);
 }
 
 void BlockLog::append_tokens(const Forward& f, const CarriedBlocks& carried, const Tensor& new_keys,

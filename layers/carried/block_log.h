@@ -11,7 +11,6 @@
 #include "kernels/block_attention.h"
 #include "layers/carried/carried_blocks.h"
 #include "layers/carried/fetched_entries.h"
-#include "layers/parameters/scope.h"
 
 namespace quire {
 
@@ -27,8 +26,8 @@ struct BlockLogOptions {
   Shape keys, values;           // of a block: [L, Hk, ..]
   Entry summary;                // of a block
   LogPlace place = LogPlace::device;
-  std::optional<DType> dtype = {};
-  bool landmarks = false;  // the last key of a block is its summary; otherwise the mean of its keys
+  std::optional<DType> dtype = {};  // of keys and values; with i8 and f8 each vector of a key head has a scale
+  bool landmarks = false;           // the last key of a block is its summary; otherwise the mean of its keys
 };
 
 // Says which of the blocks that a pass makes become part of what each row carries: [R] each.
@@ -52,12 +51,12 @@ class BlockLog {
   Tensor stored_summaries(const StateView& state) const;
 
   // Keys and values [N, L, Hk, ..] of stored blocks, which are chosen by slot.
-  FetchedEntries fetch(const StateView& state, const Tensor& slot) const {
-    return fetch_entries(state, {keys_, values_}, slot);
+  FetchedEntries fetch(const StateView& state, const Tensor& slot, FetchAs as = FetchAs::stored) const {
+    return fetch_entries(state, {keys_, values_}, slot, as);
   }
   // Returns where a row's next block goes.
   Tensor head(const StateView& state) const { return state.ring_head(blocks_); }
-  int64_t slots(const StateView& state) const { return state.stored_ring(keys_).dim(1); }
+  int64_t slots(const StateView& state) const { return state.stored_ring(keys_.log).dim(1); }
   void forget_pages(const StateView& state) const;
 
   // Queues what the pass adds, for logs of keys and values of tokens: keys [R, T, Hk, D], rotated by their places
@@ -77,7 +76,8 @@ class BlockLog {
   BlockLogOptions options_;
   LogGroupId tail_, blocks_, index_;
   std::vector<LogId> begun_;
-  LogId keys_, values_, summaries_;
+  VectorLog keys_, values_;
+  LogId summaries_;
 };
 
 // Returns what places candidates 0 to max_length - 1, the stored blocks, of which a row has the last ones. Without a

@@ -1,7 +1,9 @@
 #include "layers/carried/fetched_entries.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "kernels/knn.h"
 #include "kernels/planned_scratch.h"
 #include "layers/carried/carried_blocks.h"
 
@@ -29,26 +31,24 @@ void copy_entries(std::vector<DeviceBackend::Copy>& copies, const Tensor& to, co
   }
 }
 
-}  // namespace
+// Replaces tensors of all slots by room for entries; undefined ones stay.
+void make_room(std::vector<Tensor>& of_slots, int64_t entries) {
+  for (Tensor& tensor : of_slots) {
+    if (!tensor.defined()) continue;
+    Shape shape = tensor.shape();
+    shape[0] = entries;
+    tensor = Tensor::empty(shape, tensor.dtype(), tensor.device());
+  }
+}
 
-FetchedEntries fetch_entries(const StateView& state, std::initializer_list<LogId> logs, const Tensor& chosen) {
-  FetchedEntries fetched;
-  for (const LogId log : logs) fetched.logs.push_back(all_slots(state.stored_ring(log)));
-  fetched.slot = chosen;
-  const bool is_plan = state.device() == kMeta;
-  const DeviceKind kind = is_plan ? planned_device() : state.device().kind;
-  if (state.place(logs.begin()->group) == LogPlace::device || kind != DeviceKind::cuda) return fetched;
+// Copies the chosen entries of all logs, each once.
+void copy_chosen(FetchedEntries& fetched, const Tensor& chosen) {
   const int64_t slots_of_rows = fetched.logs.front().dim(0);
-  const auto make_room = [&](int64_t entries) {
-    for (Tensor& log : fetched.logs) {
-      Shape shape = log.shape();
-      shape[0] = entries;
-      log = Tensor::empty(shape, log.dtype(), state.device());
+  if (chosen.device() == kMeta) {
+    for (std::vector<Tensor>* all : {&fetched.logs, &fetched.scales}) {
+      make_room(*all, std::min(chosen.numel(), slots_of_rows));
     }
-  };
-  if (is_plan) {
-    make_room(std::min(chosen.numel(), slots_of_rows));
-    return fetched;
+    return;
   }
   std::vector<int32_t> slots = chosen.to_vector<int32_t>();
   std::vector<int32_t> number(static_cast<size_t>(slots_of_rows), -1), requested;
@@ -61,12 +61,44 @@ FetchedEntries fetch_entries(const StateView& state, std::initializer_list<LogId
     requested.push_back(static_cast<int32_t>(slot));
   }
   for (int32_t& slot : slots) slot = slot < 0 ? slot : number[static_cast<size_t>(slot)];
-  fetched.slot = Tensor::from(slots, chosen.shape(), state.device());
-  const std::vector<Tensor> stored = fetched.logs;
-  make_room(std::max<int64_t>(1, with_places_to_spare(static_cast<int64_t>(requested.size()))));
+  fetched.slot = Tensor::from(slots, chosen.shape(), chosen.device());
   std::vector<DeviceBackend::Copy> copies;
-  for (size_t i = 0; i < stored.size(); ++i) copy_entries(copies, fetched.logs[i], stored[i], requested);
-  device_backend(state.device().kind).fetch(copies);
+  for (std::vector<Tensor>* all : {&fetched.logs, &fetched.scales}) {
+    const std::vector<Tensor> stored = *all;
+    make_room(*all, std::max<int64_t>(1, with_places_to_spare(static_cast<int64_t>(requested.size()))));
+    for (size_t i = 0; i < stored.size(); ++i) {
+      if (stored[i].defined()) copy_entries(copies, (*all)[i], stored[i], requested);
+    }
+  }
+  device_backend(chosen.device().kind).fetch(copies);
+}
+
+}  // namespace
+
+void FetchedEntries::give_blocks(ops::ListedAttentionInputs& to) const {
+  to.keys = logs[0], to.values = logs[1];
+  to.key_scale = scales[0], to.value_scale = scales[1];
+}
+
+FetchedEntries fetch_entries(const StateView& state, std::initializer_list<VectorLog> logs, const Tensor& chosen,
+                             FetchAs as) {
+  FetchedEntries fetched;
+  for (const VectorLog& log : logs) {
+    fetched.logs.push_back(all_slots(state.stored_ring(log.log)));
+    fetched.scales.push_back(log.scale.defined() ? all_slots(state.stored_ring(log.scale)) : Tensor());
+  }
+  fetched.slot = chosen;
+  const DeviceKind kind = state.device() == kMeta ? planned_device() : state.device().kind;
+  const bool on_gpu = kind == DeviceKind::cuda;
+  const bool dequantizes = fetched.scales.front().defined() && (on_gpu || as == FetchAs::computed);
+  if (dequantizes || (on_gpu && state.place(logs.begin()->log.group) != LogPlace::device)) copy_chosen(fetched, chosen);
+  if (!dequantizes) return fetched;
+  await_fetched(state.device());
+  for (size_t i = 0; i < fetched.logs.size(); ++i) {
+    const Tensor stored = fetched.logs[i];
+    fetched.logs[i] = Tensor::empty(stored.shape(), state.dtype(), state.device());
+    ops::dequantize_vectors(fetched.logs[i], stored, std::exchange(fetched.scales[i], Tensor()));
+  }
   return fetched;
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/knn.h"
 #include "kernels/knn_index.h"
+#include "layers/carried/vector_log.h"
 #include "layers/memory/knn_config.h"
 #include "layers/memory/memory.h"
 #include "layers/parts/basic.h"
@@ -22,15 +23,7 @@ class KnnMemory final : public Memory {
 
   // These are in knn_write.cpp: what memory stores, and what enters it.
 
-  // Vectors [Hk, D] in a log, with a log of scales beside them when they are stored in 8 bits.
-  struct Vectors {
-    LogId log, scale;
-  };
   void declare_logs(const Scope& scope);
-  Vectors declare(const Scope& scope, const std::string& name) const;
-  // Applies write to the log and the scales with values as they are stored.
-  void store(const Vectors& vectors, const Tensor& values,
-             const std::function<void(LogId, const Tensor&)>& write) const;
   void write(const Forward& f, const MixerTensors& mixer) const;
   void refresh(const Forward& f, const MixerTensors& mixer) const;
 
@@ -74,10 +67,10 @@ class KnnMemory final : public Memory {
   uint32_t scope_;
   KnnConfig config_;
   MixerShape mixer_;
-  Parameter gate_;                 // [H]
-  std::optional<Linear> content_;  // content_gate
-  LogGroupId entries_;             // keys, values, scales, inputs
-  Vectors keys_, values_;
+  Parameter gate_;                   // [H]
+  std::optional<Linear> content_;    // content_gate
+  LogGroupId entries_;               // keys, values, scales, inputs
+  VectorLog keys_, values_;          // [Hk, D]
   LogId inputs_;                     // with stale.refresh
   LogId probe_inputs_, probe_keys_;  // without stale.refresh: one token a step
   // search: inverted. One inverted file per key head, made of the keys of a row.

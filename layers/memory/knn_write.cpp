@@ -9,40 +9,16 @@ namespace quire {
 
 void KnnMemory::declare_logs(const Scope& scope) {
   entries_ = scope.state_logs("", config_.carry.length, {.place = config_.carry.place, .waits = true, .ages = true});
-  keys_ = declare(scope, "keys");
-  values_ = declare(scope, "values");
+  const Shape vectors{mixer_.key_heads, mixer_.head_size};
+  keys_ = declare_vectors(scope, entries_, "keys", vectors, stored_type(config_.carry.dtype));
+  values_ = declare_vectors(scope, entries_, "values", vectors, stored_type(config_.carry.dtype));
   if (config_.stale.refresh > 0) {
     inputs_ = scope.state_log(entries_, "inputs", {mixer_.width});
   } else if (config_.write != KnnWrite::never) {
     const LogGroupId probe = scope.state_logs("probe", std::min(kProbes, config_.carry.length), {.waits = true});
     probe_inputs_ = scope.state_log(probe, "inputs", {mixer_.width});
-    probe_keys_ = scope.state_log(probe, "keys", {mixer_.key_heads, mixer_.head_size});
+    probe_keys_ = scope.state_log(probe, "keys", vectors);
   }
-}
-
-KnnMemory::Vectors KnnMemory::declare(const Scope& scope, const std::string& name) const {
-  const std::optional<DType> dtype = stored_type(config_.carry.dtype);
-  Vectors vectors;
-  vectors.log = scope.state_log(entries_, name, {mixer_.key_heads, mixer_.head_size}, dtype);
-  if (dtype && ops::has_scale(*dtype)) {
-    vectors.scale = scope.state_log(entries_, name + ".scale", {mixer_.key_heads}, DType::bf16);
-  }
-  return vectors;
-}
-
-void KnnMemory::store(const Vectors& vectors, const Tensor& values,
-                      const std::function<void(LogId, const Tensor&)>& write) const {
-  if (!vectors.scale.defined()) {
-    write(vectors.log, values);
-    return;
-  }
-  const Tensor small = Tensor::empty(values.shape(), *stored_type(config_.carry.dtype), values.device());
-  const Tensor scale = Tensor::empty({values.dim(0), values.dim(1), values.dim(2)}, DType::bf16, values.device());
-  const int64_t count = scale.numel();
-  ops::quantize_vectors(small.reshape({count, values.dim(3)}), scale.reshape({count}),
-                        values.reshape({count, values.dim(3)}));
-  write(vectors.log, small);
-  write(vectors.scale, scale);
 }
 
 void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
@@ -79,11 +55,11 @@ void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
       ops::copy(both.slice(1, max_carried, max_carried + newer.dim(1)), newer);
       return both;
     };
-    store(keys_, joined(keys, mixer.k.value()), append);
-    store(values_, joined(values, mixer.v.value()), append);
+    store_vectors(state, keys_, joined(keys, mixer.k.value()), append);
+    store_vectors(state, values_, joined(values, mixer.v.value()), append);
   } else {
-    store(keys_, mixer.k.value(), append);
-    store(values_, mixer.v.value(), append);
+    store_vectors(state, keys_, mixer.k.value(), append);
+    store_vectors(state, values_, mixer.v.value(), append);
     if (inputs_.defined()) append(inputs_, mixer.z.value());
   }
   if (probe_inputs_.defined() && f.training) {
@@ -120,8 +96,8 @@ void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer) const {
   const Tensor inputs = state.gather(inputs_, max_count, first, count);
   const auto [keys, values] = mixer.project(inputs);
   const auto replace = [&](LogId log, const Tensor& made) { state.replace(log, made, first, count); };
-  store(keys_, keys, replace);
-  store(values_, values, replace);
+  store_vectors(state, keys_, keys, replace);
+  store_vectors(state, values_, values, replace);
 }
 
 }  // namespace quire

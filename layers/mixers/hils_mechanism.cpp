@@ -72,7 +72,7 @@ Mechanism hils_mixer() {
       .promises =
           [](const Place& place) {
             return Promises{.split_invariant =
-                                hils_options(place).window_only || hils_options(place).carry.dtype != StateType::bf16};
+                                hils_options(place).window_only || !rounds(hils_options(place).carry.dtype)};
           }};
 }
 

@@ -38,7 +38,7 @@ std::pair<Tensor, Tensor> HilsLayer::fetch(const Forward& f, const std::vector<i
                                            DType type) const {
   Tape idle(false);
   const int64_t rows = f.batch.rows, count = static_cast<int64_t>(places.size()) / rows;
-  const FetchedEntries fetched = log_.fetch(f.state, stored_slots(f, places, stored));
+  const FetchedEntries fetched = log_.fetch(f.state, stored_slots(f, places, stored), FetchAs::computed);
   await_fetched(f.state.device());
   const auto lines = [&](const Tensor& log, int64_t size) {
     const Variable all = Variable::constant(log.reshape({log.dim(0), log.numel() / log.dim(0)}));

@@ -99,8 +99,7 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carr
                                      const Chosen& chosen, std::vector<BlockRead>& reads) const {
   await_fetched(f.state.device());
   ops::ListedAttentionInputs settings;
-  settings.keys = chosen.blocks.logs[0];
-  settings.values = chosen.blocks.logs[1];
+  chosen.blocks.give_blocks(settings);
   settings.blocks = chosen.blocks.slot;
   settings.rotation = chosen.rotation;
   settings.scale = scale_;

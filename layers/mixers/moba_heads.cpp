@@ -75,14 +75,14 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
   if (chosen.block.dim(3) > 0) {
     ops::ListedAttentionInputs listed;
     await_fetched(f.state.device());
-    const bool any = !chosen.stored.empty();
+    const bool any = chosen.stored.slot.defined();
     const auto none = [&](const Variable& of) {
       return Tensor::empty({0, config_.block, of.dim(2), of.dim(3)}, of.value().dtype(), of.value().device());
     };
-    listed.keys = any ? chosen.stored[0] : none(k);
-    listed.values = any ? chosen.stored[1] : none(v);
+    listed.keys = none(k), listed.values = none(v);
+    if (any) chosen.stored.give_blocks(listed);
     listed.own_blocks = own.spans;
-    listed.blocks = chosen.block;
+    listed.blocks = any ? chosen.stored.slot : chosen.block;
     listed.rotation = chosen.rotation;
     listed.scale = scale_;
     listed.interleaved = rotation_.interleaved();
@@ -230,9 +230,7 @@ MobaHeads::Chosen MobaHeads::choose(const Forward& f, const CarriedBlocks& carri
   Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device), {}};
   ops::place_blocks(chosen.block, chosen.rotation, Tensor::empty(shape, DType::i32, device), placing);
   if (carried.max_length == 0 || chosen_count == 0) return chosen;
-  const FetchedEntries fetched = store_->fetch(f.state, chosen.block);
-  chosen.block = fetched.slot;
-  chosen.stored = fetched.logs;
+  chosen.stored = store_->fetch(f.state, chosen.block);
   return chosen;
 }
 

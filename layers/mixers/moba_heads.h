@@ -40,8 +40,8 @@ class MobaHeads {
   };
   OwnBlocks own_blocks(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks) const;
   struct Chosen {
-    Tensor block, rotation;      // i32 [R, T, H, K], for listed_attention
-    std::vector<Tensor> stored;  // keys and values; empty without stored blocks
+    Tensor block, rotation;  // i32 [R, T, H, K], for listed_attention
+    FetchedEntries stored;   // undefined without stored blocks
   };
   Chosen choose(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, int64_t own_blocks,
                 const Tensor& q, const Tensor& keys) const;

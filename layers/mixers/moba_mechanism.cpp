@@ -47,7 +47,7 @@ StepFlops flops(const Place& place, const StepShape& shape) {
 
 Promises promises(const Place& place) {
   const MobaConfig& moba = options(place);
-  const bool exact = moba.carries() && moba.carry.dtype != StateType::bf16;
+  const bool exact = moba.carries() && !rounds(moba.carry.dtype);
   return {.split_invariant = exact,
           .full_attention = exact ? std::min(moba.top_k, *moba.farthest() + 1) * moba.block : 0};
 }

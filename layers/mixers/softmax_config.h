@@ -63,7 +63,10 @@ struct SoftmaxCarry {
             {.help = "slots of kind: kv that no token has filled yet are not seen; false: they count as zero keys, as "
                      "published for the Memorizing Transformer"});
   }
-  void check(ConfigChecker& c) const { refuse_scaled_types(c, dtype); }
+  void check(ConfigChecker& c) const {
+    c.require(dtype != StateType::int8 && dtype != StateType::fp8, "dtype",
+              "a cache is not stored as int8 or fp8; use auto, f32 or bf16");
+  }
 };
 
 struct SoftmaxConfig {

@@ -101,7 +101,7 @@ bool read(const ReadingPlace& place, Purpose purpose) {
 Promises promises(const Place& place) {
   const SoftmaxConfig& attention = options(place);
   const bool carries =
-      attention.carry.kind != CarryKind::none && attention.carry.mask_empty && attention.carry.dtype != StateType::bf16;
+      attention.carry.kind != CarryKind::none && attention.carry.mask_empty && !rounds(attention.carry.dtype);
   return {.split_invariant = carries && attention.reach() && *attention.reach() <= attention.carried(),
           .full_attention = carries && !attention.reach() ? attention.carried() : 0};
 }

@@ -48,8 +48,9 @@ DrtStack::DrtStack(const Scope& scope, const Place& place)
     const Scope group = scope.child("groups", g);
     Group made;
     made.retriever = std::make_unique<ChunkRetriever>(group, model, config_, g);
-    made.lists = {group.leaves_value("own"), group.leaves_value("weight"), group.leaves_value("slot"),
-                  group.leaves_value("keys"), group.leaves_value("values")};
+    made.lists = {group.leaves_value("own"),        group.leaves_value("weight"), group.leaves_value("slot"),
+                  group.leaves_value("keys"),       group.leaves_value("values"), group.leaves_value("key_scale"),
+                  group.leaves_value("value_scale")};
     const auto reader = [&](const Scope& part, const ModelConfig& seen) {
       return std::make_unique<ChunkReader>(part, seen, config_, scope.path(), g);
     };
@@ -114,10 +115,14 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
     const ChunkLists& lists = read.back();
     f.leave_value(group.lists.own, Variable::constant(lists.own));
     f.leave_value(group.lists.weight, lists.weight);
-    const bool stored = carried.max_length > 0;
-    f.leave_value(group.lists.slot, stored ? Variable::constant(lists.stored.slot) : Variable());
-    f.leave_value(group.lists.keys, stored ? Variable::constant(lists.stored.logs[0]) : Variable());
-    f.leave_value(group.lists.values, stored ? Variable::constant(lists.stored.logs[1]) : Variable());
+    ops::ListedAttentionInputs stored;
+    if (carried.max_length > 0) lists.stored.give_blocks(stored);
+    const auto leave = [&](ValueId id, const Tensor& tensor) {
+      f.leave_value(id, tensor.defined() ? Variable::constant(tensor) : Variable());
+    };
+    leave(group.lists.slot, lists.stored.slot);
+    leave(group.lists.keys, stored.keys), leave(group.lists.values, stored.values);
+    leave(group.lists.key_scale, stored.key_scale), leave(group.lists.value_scale, stored.value_scale);
     for (const std::unique_ptr<Block>& block : group.blocks) y = (*block)(f, y);
   }
   if (store_) store_->forget_pages(f.state);

@@ -142,7 +142,7 @@ Mechanism drt_stack() {
                 const DrtConfig& drt = options(place);
                 return Promises{.exact_gradient = drt.scores != ChunkScores::fixed,
                                 .split_invariant = drt.carry.in_training && drt.scores != ChunkScores::random &&
-                                                   drt.carry.dtype != StateType::bf16};
+                                                   !rounds(drt.carry.dtype)};
               }};
 }
 

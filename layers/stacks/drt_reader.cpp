@@ -19,9 +19,10 @@ ChunkReader::ChunkReader(const Scope& scope, const ModelConfig& model, const Drt
       query_(scope.child("query"), model.width, heads_ * head_size_, Initialization(model).matrix(model.width)),
       mlp_(scope, model) {
   const std::string of_group = stack + ".groups." + std::to_string(group);
-  lists_ = {scope.reads_value(of_group + ".own"), scope.reads_value(of_group + ".weight"),
-            scope.reads_value(of_group + ".slot"), scope.reads_value(of_group + ".keys"),
-            scope.reads_value(of_group + ".values")};
+  lists_ = {scope.reads_value(of_group + ".own"),        scope.reads_value(of_group + ".weight"),
+            scope.reads_value(of_group + ".slot"),       scope.reads_value(of_group + ".keys"),
+            scope.reads_value(of_group + ".values"),     scope.reads_value(of_group + ".key_scale"),
+            scope.reads_value(of_group + ".value_scale")};
   if (config.query_norm) norm_.emplace(scope.child("query_norm"), model);
   if (config.out_projection) {
     const int64_t inner = heads_ * head_size_;
@@ -59,6 +60,8 @@ Variable ChunkReader::read(const Forward& f, const Variable& x) const {
   if (slot.defined()) {
     await_fetched(f.state.device());
     settings.blocks = of_all_heads(slot.value());
+    settings.key_scale = f.value(lists_.key_scale).value();
+    settings.value_scale = f.value(lists_.value_scale).value();
     const Variable of_stored =
         listed_attention(tape, q, f.value(lists_.keys), f.value(lists_.values), weight, settings);
     mixed = mixed.defined() ? add(tape, mixed, of_stored) : of_stored;

@@ -16,7 +16,7 @@ struct ChunkValues {
 // Names the values that each group leaves (layers/stacks/drt_retriever.h).
 struct ListValues {
   ValueId own, weight;
-  ValueId slot, keys, values;  // of stored chunks
+  ValueId slot, keys, values, key_scale, value_scale;  // of stored chunks
 };
 
 class ChunkReader final : public Part {

@@ -36,10 +36,9 @@ inline std::optional<DType> stored_type(StateType type) {
   return std::nullopt;
 }
 
-// For mechanisms that read what is carried as it was computed, without a scale per vector.
-inline void refuse_scaled_types(ConfigChecker& c, StateType type) {
-  c.require(type != StateType::int8 && type != StateType::fp8, "dtype",
-            "only memories can store int8 and fp8; use auto, f32 or bf16");
+// Says whether what is stored is rounded: what is read then depends on when it was stored.
+inline bool rounds(StateType type) {
+  return type != StateType::automatic && type != StateType::f32;
 }
 
 // Blocks or chunks of tokens.
@@ -69,12 +68,12 @@ struct BlockCarry {
     const std::string_view empty = length == 0 ? "with length: 0 nothing is stored" : texts.inapplicable;
     v.field("place", place, {.help = texts.place, .at_evaluation = true, .inapplicable = empty});
     v.field("dtype", dtype,
-            {.help = "number type of what is stored; auto: the precision of the run. int8 and fp8 are refused",
+            {.help = "number type of stored keys and values; auto: the precision of the run. int8 and fp8 (E4M3) have "
+                     "one scale per vector",
              .at_evaluation = true,
              .sizes_state = true,
              .inapplicable = empty});
   }
-  void check(ConfigChecker& c) const { refuse_scaled_types(c, dtype); }
 };
 
 }  // namespace quire

@@ -18,6 +18,7 @@ class StateView {
 
   int64_t rows() const { return end_ - begin_; }
   Device device() const { return state_->device; }
+  DType dtype() const { return state_->dtype; }  // of what the model computes
   // Some rows of this view, [begin, end) of its own.
   StateView block(int64_t begin, int64_t end) const { return {*state_, begin_ + begin, begin_ + end}; }
 

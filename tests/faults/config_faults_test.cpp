@@ -29,7 +29,7 @@ TEST(ConfigFaults, NameFileLineColumnAndWhatWasMeant) {
       {"carry: {kind: hidden, length: 12}", "carry: {length: 12}", "a length has no meaning where nothing is carried"},
       {"carry: {kind: hidden, length: 12}", "carry: {kind: hidden}", "what is carried needs a length"},
       {"carry: {kind: hidden, length: 12}", "carry: {kind: hidden, length: 12, dtype: fp8}",
-       "run.yaml:9:66: model.attention.softmax.carry.dtype: only memories can store int8 and fp8"},
+       "run.yaml:9:66: model.attention.softmax.carry.dtype: a cache is not stored as int8 or fp8"},
       {"carry: {kind: hidden, length: 12}", "carry: {mask_empty: false}", "needs carry.kind: kv"},
       {"rows: 3}", "rows: 3, accumulate: 4}", "must not be above data.rows"},
       {"rows: 3}", "rows: 3, pack: concat, sampling: columns}", "has no meaning with data.sampling windows or columns"},

@@ -173,18 +173,26 @@ std::vector<MechanismCase> cases() {
                                     "carry: {length: 3, in_training: true, place: file, dtype: bf16}")}},
       {"landmark_retrieves_by_head",
        {position + "none", "model.key_heads=1",
-        landmark("block: 1, top_k: 3, selection: head, compare: logits, "
-                 "carry: {length: 9, in_training: true, place: host}, context_miss: {enabled: true, cutoff: 0.2}")}},
+        landmark(
+            "block: 1, top_k: 3, selection: head, compare: logits, "
+            "carry: {length: 9, in_training: true, place: host, dtype: int8}, context_miss: {enabled: true, cutoff: "
+            "0.2}")}},
       {"landmark_beside_softmax",
        {position + "rope", cache + "{kind: kv, length: 4}",
         "model.layer_overrides=[{layers: [1], attention: {kind: landmark, landmark: "
-        "{block: 4, top_k: 2, carry: {length: 5, in_training: true}}}}]"}},
+        "{block: 4, top_k: 2, carry: {length: 5, in_training: true, dtype: fp8}}}}]"}},
       {.name = "moba", .settings = {position + "rope", moba("block: 2, top_k: 2, carry: {length: 20}")}},
       {.name = "moba_forgets",
        .settings = {position + "rope", "model.key_heads=1", "model.recompute=blocks",
                     moba("block: 3, top_k: 3, carry: {length: 2, place: host}")}},
       {.name = "moba_all", .settings = {position + "none", moba("block: 4, top_k: 9, carry: {length: 30}")}},
       {"moba_in_a_file", {position + "rope", moba("block: 1, top_k: 4, carry: {length: 9, place: file, dtype: bf16}")}},
+      {.name = "moba_int8",
+       .settings = {position + "rope", moba("block: 2, top_k: 3, carry: {length: 9, place: host, dtype: int8}")},
+       .concat = false},
+      {.name = "moba_fp8",
+       .settings = {position + "none", moba("block: 3, top_k: 2, carry: {length: 9, place: file, dtype: fp8}")},
+       .concat = false},
       {"moba_alone", {position + "rope", moba("block: 3, top_k: 2, carry: {length: 0}")}},
       {"moba_alone_near", {position + "none", moba("block: 2, top_k: 2, max_distance: 1, carry: {length: 0}")}},
       {.name = "moba_sees_less",
@@ -199,6 +207,14 @@ std::vector<MechanismCase> cases() {
         hils(
             "chunk: 3, window: 2, top_k: 1, score_query: full, softmax_one: false, rope_length: 12, carry: {length: 9, "
             "place: file, dtype: bf16}")}},
+      {.name = "hils_int8",
+       .settings = {position + "rope",
+                    hils("chunk: 3, window: 2, top_k: 2, carry: {length: 9, place: file, dtype: int8}")},
+       .concat = false},
+      {.name = "hils_fp8",
+       .settings = {position + "none", "model.key_heads=1",
+                    hils("chunk: 3, window: 4, top_k: 2, carry: {length: 9, place: host, dtype: fp8}")},
+       .concat = false},
       {"hils_exact",
        {position + "rope", hils("chunk: 4, window: 3, top_k: 2, carry: {length: 9}"),
         "model.layer_overrides=[{layers: [1], attention: {hils: {summary: exact}}}]"}},
@@ -330,6 +346,16 @@ std::vector<MechanismCase> cases() {
                            drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 0, carry: {length: 9, place: host}")})},
       {.name = "drt_fixed",
        .settings = {position + "none", drt("chunk: 3, top_k: 2, groups: 1, encoder_layers: 1, scores: fixed")}},
+      {.name = "drt_int8",
+       .settings = joined(t5_kv, {"model.recompute=blocks",
+                                  drt("chunk: 2, top_k: 2, groups: 1, encoder_layers: 1, carry: {length: 9, place: "
+                                      "file, dtype: int8}")}),
+       .concat = false},
+      {.name = "drt_fp8",
+       .settings =
+           {position + "none",
+            drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 0, carry: {length: 9, place: host, dtype: fp8}")},
+       .concat = false},
       {"drt_bm25", {position + "none", drt("chunk: 3, top_k: 2, groups: 1, encoder_layers: 1, scores: bm25")}},
       {"drt_bm25_weighs",
        {position + "none", drt("chunk: 1, top_k: 3, groups: 1, encoder_layers: 1, scores: bm25, weights: scores, "

@@ -249,6 +249,25 @@ TEST(Plan, CountsMemoriesOfEveryKind) {
   EXPECT_EQ(plan_of("", ", dtype: fp8").state, plan_of("", ", dtype: int8").state);
 }
 
+// On a GPU blocks in 8 bits are read in the type of the model, which takes memory beside the pass.
+TEST(Plan, CountsBlocksThatAreDequantized) {
+  const auto plan_of = [](const std::string& device, const std::string& dtype) {
+    return make_plan(
+        parse_config<RunConfig>(kConfig, "plan.yaml",
+                                {"run.device=" + device, "model.position.kind=rope",
+                                 "model.attention={kind: moba, moba: {carry: {length: 20000, dtype: " + dtype + "}}}"}),
+        1, 2);
+  };
+  EXPECT_LT(plan_of("cpu", "int8").state, plan_of("cpu", "auto").state / 3);
+  // Blocks that a step adds wait for its end as they are stored.
+  EXPECT_LT(plan_of("cpu", "int8").activations, plan_of("cpu", "auto").activations);
+  const int64_t dequantized = plan_of("cuda", "int8").activations - plan_of("cuda", "auto").activations;
+  // Rows, queries, heads and blocks: as many entries as a layer may choose. All six layers keep theirs for the backward
+  // pass, keys and values in bf16.
+  constexpr int64_t kEntries = 4 * 384 * 4 * 3;
+  EXPECT_GT(dequantized, 6 * kEntries * 64 * 192 * 2 * 2);
+}
+
 // bf16 activations and caches, f32 weights with a bf16 copy of the matrices, the scratch of CUDA kernels.
 TEST(Plan, NeedsNoGpu) {
   const TemporaryDirectory folder;

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "kernels/block_attention.h"
-#include "kernels/listed_attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/cuda_device.h"
 
@@ -106,39 +105,6 @@ TEST_P(CudaBlocks, KernelsStayInsideMemoryWhateverBlocksAre) {
     in.dropout = 0;
     const Results plain = run(in);
     EXPECT_TRUE(same_bits(run(in).gradients.dk, plain.gradients.dk));
-  }
-}
-
-TEST_P(CudaBlocks, WhatIsNotStoredIsNotRead) {
-  RandomTensors random(6);
-  // In bf16 on tensor cores, and in other kernels.
-  for (const int64_t size : {8, 6}) {
-    ops::ListedAttentionInputs in;
-    in.q = normal(random, {2, 5, 2, size});
-    in.keys = normal(random, {4, 3, 1, size});
-    in.values = normal(random, {4, 3, 1, size});
-    in.table = on_device(random.normal({3, 2, 2}, 1, 0, DType::f32), kCuda);
-    in.rotation = wild_integers(random, {2, 5, 2, 4});
-    in.blocks = wild_integers(random, {2, 5, 2, 4});
-    std::vector<int32_t> tame = on_device(in.blocks, kCpu).to_vector<int32_t>();
-    for (int32_t& slot : tame) slot = slot < 4 ? std::max(slot, -1) : -1;
-    const auto result = [&] {
-      const Tensor out = Tensor::empty({2, 5, 2, size}, GetParam(), kCuda);
-      const Tensor lse = Tensor::empty({2, 2, 5}, DType::f32, kCuda);
-      const Tensor dq = Tensor::empty_like(in.q);
-      ops::listed_attention(out, lse, {}, in);
-      ops::listed_attention_backward({dq, {}, {}, {}}, out, {}, out, lse, in);
-      return std::vector<Tensor>{out, lse, dq};
-    };
-    for (const bool landmarks : {false, true}) {
-      in.landmarks = landmarks;
-      const std::vector<Tensor> got = result();
-      ops::ListedAttentionInputs wild = in;
-      in.blocks = on_device(Tensor::from(tame, in.blocks.shape()), kCuda);
-      const std::vector<Tensor> expected = result();
-      for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], expected[i])) << "output " << i;
-      in = wild;
-    }
   }
 }
 

@@ -1,13 +1,15 @@
-// Tests of listed attention beyond the table of op cases: extreme logits, operands that are not read,
-// generation, and bad input. They run on the CPU and, with CUDA's kernels on the host (cuda/), on that device.
+// Tests of listed attention beyond the table of op cases: extreme logits, operands that are not read, numbers that name
+// nothing, generation, and bad input. They run on the CPU and, with CUDA's kernels on the host or on a GPU, there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "core/thread_pool.h"
-#include "kernels/listed_attention.h"
+#include "kernels/listed_sizes.h"
+#include "tests/kernels/listed_forms.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/test_device.h"
@@ -15,352 +17,327 @@
 namespace quire::test {
 namespace {
 
-constexpr int64_t kRows = 2, kQueries = 9, kHeads = 2, kSize = 8, kChunks = 5, kLength = 6, kLists = 3, kChosen = 2;
+using enum ListedStep;
 
-Tensor placed(const Tensor& tensor) {
-  return tensor.to(test_device());
-}
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-void set(const Tensor& tensor, const std::vector<float>& values) {
-  tensor.copy_from(placed(converted(Tensor::from(values, tensor.shape()), tensor.dtype())));
+std::vector<int32_t> numbers_of(const Tensor& tensor) {
+  return tensor.defined() ? on_device(tensor, kCpu).to_vector<int32_t>() : std::vector<int32_t>();
 }
-void fill(const Tensor& tensor, float value) {
-  set(tensor, std::vector<float>(static_cast<size_t>(tensor.numel()), value));
-}
-std::vector<float> floats_of(const Tensor& tensor) {
-  return converted(on_device(tensor, kCpu), DType::f32).to_vector<float>();
+Tensor with_numbers(const Tensor& tensor, const std::vector<int32_t>& numbers) {
+  return Tensor::from(numbers, tensor.shape()).to(tensor.device());
 }
 
-struct Results {
-  Tensor out, lse;
-  ops::ListedAttentionGradients d;
-};
+// Returns a tensor with other values where change(index, value) says so.
+Tensor changed(const Tensor& tensor, const std::function<double(int64_t, double)>& change) {
+  std::vector<double> values = values_of(on_device(tensor, kCpu));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = change(static_cast<int64_t>(i), values[i]);
+  return converted(Tensor::from(values, tensor.shape()), tensor.dtype()).to(tensor.device());
+}
+Tensor filled(const Tensor& tensor, double value) {
+  return changed(tensor, [=](int64_t, double) { return value; });
+}
+
+// Outputs and gradients.
+std::vector<Tensor> results_of(const ops::ListedAttentionInputs& in) {
+  std::vector<Tensor> results = attend_listed(in);
+  const std::vector<Tensor> gradients = listed_gradients(in, results);
+  results.insert(results.end(), gradients.begin(), gradients.end());
+  return results;
+}
+bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Tensor& x, const Tensor& y) {
+    return x.defined() == y.defined() && (!x.defined() || same_bits(x, y));
+  });
+}
+bool all_are(const std::vector<Tensor>& tensors, const std::function<bool(double)>& is) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const Tensor& tensor) {
+    const std::vector<double> values = tensor.defined() ? values_of(tensor) : std::vector<double>();
+    return std::all_of(values.begin(), values.end(), is);
+  });
+}
+
+const ListedForm::Queries kTwo{2, 9, 2, 1, 8, 8}, kMany{1, 65, 1, 1, 64, 64}, kOdd{2, 5, 2, 1, 6, 6};
+const ListedForm kLists{.name = "lists", .step = weights, .q = kTwo, .blocks = {8, 6}, .lists = {3, 3, 2}};
 
 // In f32, and in bf16 on devices that have it: there on tensor cores.
-class ListedAttention : public ::testing::TestWithParam<DType> {
+class ListedAttention : public ::testing::TestWithParam<std::tuple<ListedForm, DType>> {
  protected:
   void SetUp() override {
-    if (GetParam() == DType::bf16 && test_device() == kCpu) GTEST_SKIP() << "bf16 is for the CUDA device";
+    const auto& [form, dtype] = GetParam();
+    if (dtype == DType::bf16 && test_device() == kCpu) GTEST_SKIP() << "bf16 is for the CUDA device";
+    in_ = listed_call(form, dtype, test_device());
   }
 
-  static Tensor normal(RandomTensors& random, const Shape& shape) {
-    return placed(random.normal(shape, 1, 0, GetParam()));
+  // Says which queries and heads read a block, [R, T, H].
+  std::vector<bool> readers_of(int32_t block) const {
+    const ListedSizes s(in_);
+    const std::vector<int32_t> blocks = numbers_of(in_.blocks), list = numbers_of(in_.list);
+    std::vector<bool> reads;
+    for (int64_t line = 0; line < s.rows * s.queries * s.heads; ++line) {
+      const int64_t cell = line / s.heads, of = list.empty() ? cell % s.queries : list[static_cast<size_t>(cell)];
+      const int64_t head = line % s.heads * s.list_heads / s.heads;
+      const auto begin = blocks.begin() + ((cell / s.queries * s.lists + of) * s.list_heads + head) * s.chosen;
+      reads.push_back(of >= 0 && std::find(begin, begin + s.chosen, block) != begin + s.chosen);
+    }
+    return reads;
   }
 
-  // Chunk 4 is in no list. Each row begins within its first list.
-  static ops::ListedAttentionInputs inputs() {
-    RandomTensors random(11);
-    ops::ListedAttentionInputs in;
-    in.q = normal(random, {kRows, kQueries, kHeads, kSize});
-    in.keys = normal(random, {kChunks, kLength, 1, kSize});
-    in.values = normal(random, {kChunks, kLength, 1, kSize});
-    in.weight = placed(random.normal({kRows, kLists, kChosen}, 1, 0, DType::f32));
-    in.blocks =
-        placed(Tensor::from(std::vector<int32_t>{0, 1, -1, 2, 3, 0, 2, 3, 1, -1, 3, 1}, {kRows, kLists, 1, kChosen}));
-    std::vector<int32_t> list;
-    for (int32_t t = 0; t < kQueries; ++t) list.push_back(t < 2 ? -1 : (t - 2) / 3);
-    for (int32_t t = 0; t < kQueries; ++t) list.push_back(t / 4);
-    in.list = placed(Tensor::from(list, {kRows, kQueries}));
-    return in;
-  }
-
-  static Results run(const ops::ListedAttentionInputs& in, std::array<bool, 4> asked = {true, true, true, true}) {
-    const auto like = [&](size_t n, const Tensor& tensor) { return asked[n] ? Tensor::empty_like(tensor) : Tensor(); };
-    Results to{Tensor::empty_like(in.q),
-               Tensor::empty({in.q.dim(0), kHeads, in.q.dim(1), kChosen}, DType::f32, test_device()),
-               {like(0, in.q), like(1, in.keys), like(2, in.values), like(3, in.weight)}};
-    ops::listed_attention(to.out, to.lse, {}, in);
-    RandomTensors random(5);
-    const Tensor dout = normal(random, in.q.shape());
-    ops::listed_attention_backward(to.d, dout, {}, {}, to.lse, in);
-    return to;
-  }
+  ops::ListedAttentionInputs in_;
 };
 
-bool all_finite(const Tensor& tensor) {
-  const std::vector<double> values = values_of(tensor);
-  return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
-}
-
-TEST_P(ListedAttention, VeryLowLogitsGetNothingBesideOne) {
-  ops::ListedAttentionInputs in = inputs();
-  fill(in.q, 100);
-  fill(in.keys, -100);
-  in.softmax_one = true;
-  const Results low = run(in);
-  for (const Tensor& zero : {low.out, low.lse, low.d.dq, low.d.dkeys, low.d.dvalues, low.d.dweight}) {
-    for (const double value : values_of(zero)) EXPECT_EQ(value, 0.0);
-  }
-  in.softmax_one = false;
-  const Results plain = run(in);
-  EXPECT_TRUE(all_finite(plain.out) && all_finite(plain.d.dkeys) && all_finite(plain.d.dweight));
-  EXPECT_GT(relative_error(plain.out, low.out), 1.0);  // a plain softmax divides by what there is
-}
-
-TEST_P(ListedAttention, VeryHighLogitsLeaveNothingToOne) {
-  ops::ListedAttentionInputs in = inputs();
-  fill(in.q, 100);
-  std::vector<float> keys(static_cast<size_t>(in.keys.numel()), -100);
-  for (int64_t chunk = 0; chunk < kChunks; ++chunk) {
-    for (int64_t d = 0; d < kSize; ++d) keys[static_cast<size_t>((chunk * kLength + 3) * kSize + d)] = 100;
-  }
-  set(in.keys, keys);
-  const Results plain = run(in);
-  in.softmax_one = true;
-  const Results one = run(in);
-  EXPECT_TRUE(same_bits(one.out, plain.out));
-  EXPECT_TRUE(same_bits(one.lse, plain.lse));
-  for (const Tensor& gradient : {one.d.dq, one.d.dkeys, one.d.dvalues, one.d.dweight})
-    EXPECT_TRUE(all_finite(gradient));
-  EXPECT_FLOAT_EQ(static_cast<float>(values_of(one.lse)[2 * kChosen + 1]), kSize * 100 * 100);  // query 2 reads chunk 1
-}
-
-TEST_P(ListedAttention, KeysAtMinusInfinityGetNothing) {
-  ops::ListedAttentionInputs in = inputs();
-  fill(in.q, 1);
-  const float infinity = std::numeric_limits<float>::infinity();
-  std::vector<float> keys(static_cast<size_t>(in.keys.numel()), 0);
-  for (size_t i = 0; i < kSize * kLength; ++i) keys[kSize * kLength + i] = -infinity;  // all of chunk 1
-  for (size_t i = 0; i < kSize; ++i) keys[2 * kSize * kLength + i] = -infinity;        // one key of chunk 2
-  set(in.keys, keys);
-  const Results results = run(in, {false, false, true, true});
-  EXPECT_TRUE(all_finite(results.out) && all_finite(results.d.dvalues) && all_finite(results.d.dweight));
-  const std::vector<double> dvalues = values_of(results.d.dvalues);
-  for (size_t i = 0; i < kSize * kLength; ++i) EXPECT_EQ(dvalues[kSize * kLength + i], 0.0);
-  for (size_t i = 0; i < kSize; ++i) EXPECT_EQ(dvalues[2 * kSize * kLength + i], 0.0);
-  EXPECT_EQ(values_of(results.lse)[2 * kChosen + 1], -infinity);
-}
-
-TEST_P(ListedAttention, NanReachesQueriesThatReadIt) {
-  ops::ListedAttentionInputs in = inputs();
-  for (const bool one : {false, true}) {
-    in.softmax_one = one;
-    std::vector<float> keys = floats_of(in.keys);
-    keys[kLength * kSize] = std::numeric_limits<float>::quiet_NaN();  // chunk 1
-    set(in.keys, keys);
-    const std::vector<double> out = values_of(run(in).out);
-    for (int64_t t = 0; t < kRows * kQueries; ++t) {
-      // List 0 of row 0, lists 1 and 2 of row 1.
-      const bool reads = t < kQueries ? t >= 2 && t < 5 : t - kQueries >= 4;
-      for (int64_t i = 0; i < kHeads * kSize; ++i) {
-        EXPECT_EQ(std::isnan(out[static_cast<size_t>(t * kHeads * kSize + i)]), reads) << t;
+// One key is spoiled, then a whole block. Queries whose entries share a tile with it change by no bit.
+TEST_P(ListedAttention, NanReachesThoseThatReadItAlone) {
+  const std::vector<Tensor> expected = results_of(in_);
+  const std::vector<int32_t> blocks = numbers_of(in_.blocks);
+  const int32_t block = *std::max_element(blocks.begin(), blocks.end());
+  const std::vector<bool> reads = readers_of(block);
+  EXPECT_GT(std::count(reads.begin(), reads.end(), true), 0);
+  for (const bool whole : {false, true}) {
+    ops::ListedAttentionInputs in = in_;
+    for (Tensor* stored : {&in.keys, &in.values}) {
+      const int64_t of_block = stored->numel() / stored->dim(0), end = whole ? of_block : 1;
+      if (!whole && stored == &in.values) continue;
+      *stored =
+          changed(*stored, [&](int64_t i, double x) { return i / of_block == block && i % of_block < end ? kNan : x; });
+    }
+    const std::vector<Tensor> got = results_of(in);
+    for (const size_t n : {0, 3}) {  // out and dq
+      const std::vector<double> is = values_of(got[n]), was = values_of(expected[n]);
+      for (size_t i = 0; i < is.size(); ++i) {
+        const size_t line = i / static_cast<size_t>(got[n].dim(3));
+        if (reads[line] && !whole && in.keys.dim(2) > 1) continue;  // the key is that of some heads
+        EXPECT_TRUE(reads[line] ? std::isnan(is[i]) : is[i] == was[i]) << n << " " << i;
       }
     }
   }
 }
 
-TEST_P(ListedAttention, ChunksThatNobodyChoosesAreNotRead) {
-  ops::ListedAttentionInputs in = inputs();
-  const Results expected = run(in);
-  for (const Tensor& tensor : {in.keys, in.values}) {
-    std::vector<float> values = floats_of(tensor);
-    for (size_t i = 4 * kLength * kSize; i < values.size(); ++i) values[i] = std::numeric_limits<float>::quiet_NaN();
-    set(tensor, values);
-  }
-  const Results got = run(in);
-  EXPECT_TRUE(same_bits(got.out, expected.out));
-  EXPECT_TRUE(same_bits(got.d.dq, expected.d.dq));
-  EXPECT_TRUE(same_bits(got.d.dkeys, expected.d.dkeys));
-  EXPECT_TRUE(same_bits(got.d.dweight, expected.d.dweight));
-}
-
 // Lists begin and end anywhere in a subsequence: its bits do not depend on where.
-TEST_P(ListedAttention, AQueryAloneGetsWhatItGetsAmongOthers) {
-  const ops::ListedAttentionInputs in = inputs();
-  const Tensor all = run(in).out;
-  for (const int64_t t : {int64_t{0}, int64_t{5}, int64_t{8}}) {
-    ops::ListedAttentionInputs one = in;
-    const auto at = [&](const Tensor& tensor, const Shape& shape) {
-      const Tensor copy = Tensor::empty(shape, tensor.dtype(), tensor.device());
-      copy.copy_from(tensor.slice(0, 1, 2).slice(1, t, t + 1).reshape(shape));
-      return copy;
+TEST_P(ListedAttention, QueriesGetAloneWhatTheyGetAmongOthers) {
+  const Tensor all = attend_listed(in_)[0].slice(0, 0, 1);
+  const int64_t queries = in_.q.dim(1);
+  for (const auto& [first, last] : {std::pair{int64_t{0}, int64_t{1}}, std::pair{queries / 2, queries / 2 + 1},
+                                    std::pair{queries - 1, queries}, std::pair{queries - 5, queries}}) {
+    const auto part = [first = first, last = last](const Tensor& tensor, int axis) {
+      return tensor.defined() ? packed(tensor.slice(0, 0, 1).slice(axis, first, last)) : Tensor();
     };
-    one.q = at(in.q, {1, 1, kHeads, kSize});
-    one.list = at(in.list, {1, 1});
-    one.blocks = in.blocks.slice(0, 1, 2);
-    one.weight = in.weight.slice(0, 1, 2);
-    EXPECT_TRUE(same_bits(run(one).out, at(all, {1, 1, kHeads, kSize}))) << t;
-  }
-}
-
-// As many queries as a chunk with its landmark has, and sizes of a usual model.
-TEST_P(ListedAttention, TheLastOfAChunkGetsWhatItGetsAlone) {
-  RandomTensors random(12);
-  constexpr int64_t kMany = 65, kWidth = 64;
-  ops::ListedAttentionInputs in;
-  in.q = normal(random, {1, kMany, 1, kWidth});
-  in.keys = normal(random, {2, 64, 1, kWidth});
-  in.values = normal(random, {2, 64, 1, kWidth});
-  in.weight = placed(random.normal({1, 1, 2}, 1, 0, DType::f32));
-  in.blocks = placed(Tensor::from(std::vector<int32_t>{1, 0}, {1, 1, 1, 2}));
-  in.scale = 0.125;
-  const auto out_of = [&](int64_t first, int64_t last) {
-    ops::ListedAttentionInputs part = in;
-    part.q = in.q.slice(1, first, last);
-    part.list = Tensor::zeros({1, last - first}, DType::i32, test_device());
-    const Tensor out = Tensor::empty_like(part.q);
-    const Tensor lse = Tensor::empty({1, 1, last - first, 2}, DType::f32, test_device());
-    ops::listed_attention(out, lse, {}, part);
-    return out;
-  };
-  for (const bool one : {false, true}) {
-    in.softmax_one = one;
-    const Tensor all = out_of(0, kMany);
-    for (const int64_t t : {int64_t{0}, int64_t{63}, int64_t{64}}) {
-      EXPECT_TRUE(same_bits(out_of(t, t + 1), all.slice(1, t, t + 1))) << t;
-    }
-    EXPECT_TRUE(same_bits(out_of(60, 65), all.slice(1, 60, 65)));
+    const auto row = [](const Tensor& tensor) { return tensor.defined() ? tensor.slice(0, 0, 1) : Tensor(); };
+    ops::ListedAttentionInputs few = in_;
+    const bool by_query = !in_.list.defined();
+    // A query alone does not run on tensor cores, which other queries do without weights.
+    if (last - first == 1 && in_.q.dtype() == DType::bf16 && !in_.weight.defined()) continue;
+    few.q = part(in_.q, 1), few.list = part(in_.list, 1);
+    few.blocks = by_query ? part(in_.blocks, 1) : row(in_.blocks);
+    few.rotation = by_query ? part(in_.rotation, 1) : row(in_.rotation);
+    few.weight = by_query ? part(in_.weight, 2) : row(in_.weight);
+    few.own_keys = row(in_.own_keys), few.own_values = row(in_.own_values);
+    EXPECT_TRUE(same_bits(attend_listed(few)[0], packed(all.slice(1, first, last)))) << first << " " << last;
   }
 }
 
 TEST_P(ListedAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
-  const ops::ListedAttentionInputs in = inputs();
-  const Results all = run(in);
-  EXPECT_TRUE(same_bits(run(in, {true, false, false, false}).d.dq, all.d.dq));
-  EXPECT_TRUE(same_bits(run(in, {false, true, false, false}).d.dkeys, all.d.dkeys));
-  EXPECT_TRUE(same_bits(run(in, {false, false, true, false}).d.dvalues, all.d.dvalues));
-  EXPECT_TRUE(same_bits(run(in, {false, false, false, true}).d.dweight, all.d.dweight));
-}
-
-// Rows that read the same chunk add to its gradients one after the other, on any number of threads.
-TEST_P(ListedAttention, RowsThatShareChunksAddInTheirOrder) {
-  if (test_device() != kCpu || GetParam() != DType::f32) GTEST_SKIP() << "about threads of the CPU";
-  constexpr int64_t kMany = 8, kWide = 64;
-  RandomTensors random(3);
-  const auto normal = [&](const Shape& shape) { return random.normal(shape, 1, 0, DType::f32); };
-  ops::ListedAttentionInputs in;
-  in.q = normal({kMany, kWide, 1, kWide});
-  in.keys = normal({2, kWide, 1, kWide});
-  in.values = normal({2, kWide, 1, kWide});
-  in.weight = normal({kMany, 1, 2});
-  in.blocks = Tensor::from(std::vector<int32_t>{0, 1, 1, 0, 0, -1, 1, -1, 0, 1, -1, 1, 1, 0, 0, 1}, {kMany, 1, 1, 2});
-  in.list = Tensor::zeros({kMany, kWide}, DType::i32);
-  const Tensor out = Tensor::empty_like(in.q);
-  const Tensor lse = Tensor::empty({kMany, 1, kWide, 2}, DType::f32);
-  ops::listed_attention(out, lse, {}, in);
-  const auto backward = [&](int threads) {
-    ThreadPool pool(threads);
-    const ThreadPool::Use use(pool);
-    const ops::ListedAttentionGradients d{
-        {}, Tensor::empty_like(in.keys), Tensor::empty_like(in.values), Tensor::empty_like(in.weight)};
-    ops::listed_attention_backward(d, out, {}, {}, lse, in);
-    return d;
-  };
-  const ops::ListedAttentionGradients expected = backward(1);
-  for (int repeat = 0; repeat < 60; ++repeat) {
-    const ops::ListedAttentionGradients got = backward(4);
-    EXPECT_TRUE(same_bits(got.dkeys, expected.dkeys));
-    EXPECT_TRUE(same_bits(got.dvalues, expected.dvalues));
-    EXPECT_TRUE(same_bits(got.dweight, expected.dweight));
+  const std::vector<Tensor> outputs = attend_listed(in_), all = listed_gradients(in_, outputs);
+  for (size_t n = 0; n < all.size(); ++n) {
+    EXPECT_TRUE(same({listed_gradients(in_, outputs, {n})[n]}, {all[n]})) << n;
   }
 }
 
 TEST_P(ListedAttention, NumbersThatNameNothing) {
-  const ops::ListedAttentionInputs in = inputs();
-  ops::ListedAttentionInputs wild = in;
-  constexpr int32_t kLarge = std::numeric_limits<int32_t>::max();
-  wild.blocks =
-      placed(Tensor::from(std::vector<int32_t>{0, 5, -7, kLarge, 3, 0, 2, 3, 1, 90, 3, 1}, in.blocks.shape()));
-  ops::ListedAttentionInputs lists = in;
-  std::vector<int32_t> list = on_device(in.list, kCpu).to_vector<int32_t>();
-  list[0] = kLists;
-  lists.list = placed(Tensor::from(list, in.list.shape()));
-  if (test_device() == kCpu) {
-    EXPECT_ERROR(run(wild), ErrorKind::internal, "listed_attention: block 5 of 5");
-    EXPECT_ERROR(run(lists), ErrorKind::internal, "listed_attention: list 3 of 3 in row 0");
+  constexpr int32_t kMin = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
+  const bool on_cpu = test_device() == kCpu;
+  const std::vector<int32_t> nothing = on_cpu ? std::vector<int32_t>{8} : std::vector<int32_t>{8, kMin, -70000, kMax};
+  const auto with = [&](const Tensor& tensor, size_t step, const std::vector<int32_t>& others) {
+    std::vector<int32_t> numbers = numbers_of(tensor);
+    for (size_t i = 0; i < numbers.size(); i += step) numbers[i] = others[i / step % others.size()];
+    return with_numbers(tensor, numbers);
+  };
+  ops::ListedAttentionInputs wild = in_;
+  wild.blocks = with(in_.blocks, 3, nothing);
+  if (on_cpu) {
+    EXPECT_ERROR(results_of(wild), ErrorKind::internal, "listed_attention: block 8 of");
+    if (!in_.list.defined()) return;
+    in_.list = with(in_.list, 1, {3});
+    EXPECT_ERROR(results_of(in_), ErrorKind::internal, "listed_attention: list 3 of");
     return;
   }
   // The host does not check these numbers, which name nothing.
-  ops::ListedAttentionInputs tame = in;
-  tame.blocks = placed(Tensor::from(std::vector<int32_t>{0, -1, -1, -1, 3, 0, 2, 3, 1, -1, 3, 1}, in.blocks.shape()));
-  EXPECT_TRUE(same_bits(run(wild).d.dkeys, run(tame).d.dkeys));
-  EXPECT_TRUE(same_bits(run(wild).d.dweight, run(tame).d.dweight));
-  EXPECT_TRUE(same_bits(run(lists).d.dkeys, run(in).d.dkeys));
+  in_.blocks = with(in_.blocks, 3, {-1});
+  if (in_.table.defined()) in_.rotation = wild.rotation = with(in_.rotation, 4, nothing);
+  EXPECT_TRUE(same(results_of(wild), results_of(in_)));
+  if (!in_.list.defined()) return;
+  wild.list = with(in_.list, 2, {3, kMax});
+  in_.list = with(in_.list, 2, {-1});
+  EXPECT_TRUE(same(results_of(wild), results_of(in_)));
 }
 
-TEST_P(ListedAttention, WithoutQueriesOrChunksThereIsNothing) {
-  ops::ListedAttentionInputs in = inputs();
-  in.q = Tensor::zeros({kRows, 0, kHeads, kSize}, GetParam(), test_device());
-  in.list = Tensor::zeros({kRows, 0}, DType::i32, test_device());
-  const Results nobody = run(in);
-  for (const Tensor& zero : {nobody.d.dkeys, nobody.d.dvalues, nobody.d.dweight}) {
-    for (const double value : values_of(zero)) EXPECT_EQ(value, 0.0);
-  }
-  in = inputs();
-  in.keys = Tensor::zeros({0, kLength, 1, kSize}, GetParam(), test_device());
-  in.values = in.keys;
-  in.blocks = placed(Tensor::from(std::vector<int32_t>(kRows * kLists * kChosen, -1), in.blocks.shape()));
-  const Results nothing = run(in);
-  for (const Tensor& zero : {nothing.out, nothing.lse, nothing.d.dq, nothing.d.dweight}) {
-    for (const double value : values_of(zero)) EXPECT_EQ(value, 0.0);
-  }
-}
-
-TEST_P(ListedAttention, ShapesAndTypesThatDoNotFit) {
-  if (GetParam() != DType::f32) GTEST_SKIP() << "its messages name f32";
-  const auto zeros_of = [](const Shape& shape, DType dtype = DType::f32) { return zeros(shape, dtype); };
-  ops::ListedAttentionInputs in = inputs();
-  in.keys = zeros_of({kChunks, kLength, 3, kSize});
-  EXPECT_ERROR(run(in), ErrorKind::internal, "2 query heads are no multiple of 3 key heads");
-  in.keys = zeros_of({kChunks, kLength, kSize});
-  EXPECT_ERROR(run(in), ErrorKind::internal, "listed_attention: keys has 3 axes; it must have 4");
-  in = inputs();
-  in.values = zeros_of({kChunks, kLength + 1, 1, kSize});
-  EXPECT_ERROR(run(in), ErrorKind::internal, "values is [5, 7, 1, 8] f32; it must be [5, 6, 1, 8] f32 and contiguous");
-  in = inputs();
-  in.weight = zeros_of({kRows, kLists, kChosen + 1});
-  EXPECT_ERROR(run(in), ErrorKind::internal, "weight is [2, 3, 3] f32; it must be [2, 3, 2] f32");
-  in = inputs();
-  in.list = zeros_of({kRows, kQueries + 1}, DType::i32);
-  EXPECT_ERROR(run(in), ErrorKind::internal, "list is [2, 10] i32; it must be [2, 9] i32");
-  in = inputs();
-  in.keys = zeros_of({kChunks, 0, 1, kSize});
-  in.values = in.keys;
-  EXPECT_ERROR(run(in), ErrorKind::internal, "listed_attention: blocks of 0 keys");
-  in = inputs();
-  in.keys = zeros_of(in.keys.shape(), DType::f64);
-  EXPECT_ERROR(run(in), ErrorKind::internal, "keys in f64 beside queries in f32");
-  in = inputs();
-  in.keys = zeros_of(in.keys.shape(), DType::bf16);
-  in.values = in.keys;
-  EXPECT_ERROR(run(in), ErrorKind::internal, "dkeys is [5, 6, 1, 8] bf16; it must be [5, 6, 1, 8] f32");
-}
-
-// Earlier calls leave values in the memory that a call works in. A block adds its own sum alone.
-TEST_P(ListedAttention, EntriesThatNameNothingGiveNothing) {
-  RandomTensors random(2);
-  ops::ListedAttentionInputs in;
-  in.q = normal(random, {1, 3, 1, kSize});
-  in.keys = normal(random, {6, 4, 1, kSize});
-  const Tensor values = normal(random, {6, 4, 1, kSize});
-  const auto run_on = [&](const Tensor& of_values, const std::vector<int32_t>& blocks) {
-    in.values = of_values;
-    const int64_t chosen = static_cast<int64_t>(blocks.size()) / 3;
-    in.blocks = placed(Tensor::from(blocks, {1, 3, 1, chosen}));
-    const auto wide = [&](const Shape& shape) { return Tensor::empty(shape, DType::f32, test_device()); };
-    const std::vector<Tensor> to{Tensor::empty_like(in.q), wide({1, 1, 3}), wide({1, 1, 3, chosen})};
-    ops::listed_attention(to[0], to[1], to[2], in);
-    return to;
+// Earlier calls leave values in the memory that a call works in. The masses of blocks are what adds up to the sum.
+TEST_P(ListedAttention, EntriesThatNameNothingAddNothing) {
+  if (in_.weight.defined()) GTEST_SKIP() << "about masses";
+  const std::vector<Tensor> expected = attend_listed(in_);
+  const auto spread = [](const Tensor& tensor, int32_t none) {
+    std::vector<int32_t> numbers;
+    for (const int32_t number : numbers_of(tensor)) numbers.insert(numbers.end(), {none, number, none});
+    const Shape& shape = tensor.shape();
+    return Tensor::from(numbers, {shape[0], shape[1], shape[2], 3 * shape[3]}).to(tensor.device());
   };
-  for (const bool landmarks : {false, true}) {
-    in.landmarks = landmarks;
-    const std::vector<Tensor> expected = run_on(values, {4, 1, 5});
-    const Tensor large = Tensor::empty_like(values);
-    fill(large, std::numeric_limits<float>::infinity());
-    run_on(large, std::vector<int32_t>(15, 2));
-    const std::vector<Tensor> got = run_on(values, {-1, 4, -1, -1, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, 5});
-    EXPECT_TRUE(same_bits(got[0], expected[0]));
-    const std::vector<double> mass = values_of(got[2]), lse = values_of(expected[1]);
-    for (size_t i = 0; i < mass.size(); ++i) {
-      const bool names = i == 1 || i == 5 || i == 14;
-      const double expected_mass = names ? lse[i / 5] : -std::numeric_limits<double>::infinity();
-      EXPECT_TRUE(mass[i] == expected_mass || std::abs(mass[i] - expected_mass) < 1e-5) << i;
-    }
+  ops::ListedAttentionInputs in = in_;
+  in.blocks = spread(in_.blocks, -1), in.rotation = spread(in_.rotation, 0);
+  ops::ListedAttentionInputs large = in;
+  large.values = filled(in.values, kInfinity);
+  attend_listed(large);
+  const std::vector<Tensor> got = attend_listed(in);
+  EXPECT_TRUE(same({got[0], got[1]}, {expected[0], expected[1]}));
+  const std::vector<double> mass = values_of(got[2]), few = values_of(expected[2]), lse = values_of(expected[1]);
+  for (size_t i = 0; i < mass.size(); ++i) EXPECT_EQ(mass[i], i % 3 == 1 ? few[i / 3] : -kInfinity);
+  const size_t chosen = few.size() / lse.size();
+  for (size_t i = 0; i < lse.size(); ++i) {
+    double sum = 0;
+    for (size_t n = 0; n < chosen; ++n) sum += std::exp(few[i * chosen + n]);
+    EXPECT_NEAR(sum, std::exp(lse[i]), 1e-3 * sum);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ListedAttention, ::testing::Values(DType::f32, DType::bf16),
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, ListedAttention,
+    ::testing::Combine(
+        ::testing::Values(
+            kLists, ListedForm{.name = "one", .step = weights_one, .q = kTwo, .blocks = {8, 6}, .lists = {3, 3, 2}},
+            ListedForm{.name = "a_chunk", .step = weights, .q = kMany, .blocks = {2, 64}, .lists = {1, 65}},
+            ListedForm{.name = "a_chunk_one", .step = weights_one, .q = kMany, .blocks = {2, 64}, .lists = {1, 65}},
+            ListedForm{.name = "queries", .step = weights, .q = {2, 9, 4, 2, 8, 8}, .blocks = {8, 4, 2, 2}, .width = 3},
+            ListedForm{
+                .name = "softmax", .step = softmax, .q = {2, 20, 2, 1, 16, 8}, .blocks = {8, 4, 2, 2}, .pairs = 3},
+            ListedForm{.name = "landmarks", .q = {2, 20, 2, 1, 16, 8}, .blocks = {8, 4}, .pairs = 3},
+            ListedForm{.name = "odd", .step = softmax, .q = kOdd, .blocks = {8, 3}, .pairs = 2},
+            ListedForm{.name = "odd_landmarks", .q = kOdd, .blocks = {8, 3}, .pairs = 2}),
+        ::testing::Values(DType::f32, DType::bf16)),
+    [](const auto& tested) {
+      return std::get<0>(tested.param).name + "_" + std::string(name_of(std::get<1>(tested.param)));
+    });
+
+// Weights of lists, whose softmax within a block has a zero more or not.
+class ListedLogits : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == DType::bf16 && test_device() == kCpu) GTEST_SKIP() << "bf16 is for the CUDA device";
+    in_ = listed_call(kLists, GetParam(), test_device());
+    in_.scale = 1;
+    in_.q = filled(in_.q, 1);
+  }
+  ops::ListedAttentionInputs in_;
+};
+
+TEST_P(ListedLogits, VeryLowOnesGetNothingBesideOne) {
+  in_.keys = filled(in_.keys, -10000);
+  const std::vector<Tensor> plain = results_of(in_);
+  in_.softmax_one = true;
+  EXPECT_TRUE(all_are(results_of(in_), [](double x) { return x == 0; }));
+  EXPECT_TRUE(all_are(plain, [](double x) { return std::isfinite(x); }));
+  EXPECT_FALSE(all_are({plain[0]}, [](double x) { return x == 0; }));  // a plain softmax divides by what there is
+}
+
+TEST_P(ListedLogits, VeryHighOnesLeaveNothingToOne) {
+  const int64_t length = in_.keys.dim(1), size = in_.keys.dim(3);
+  in_.keys = changed(in_.keys, [&](int64_t i, double) { return i / size % length == 3 ? 8192 : -8192; });
+  const std::vector<Tensor> plain = results_of(in_);
+  in_.softmax_one = true;
+  EXPECT_TRUE(same(results_of(in_), plain) && all_are(plain, [](double x) { return std::isfinite(x); }));
+  const std::vector<double> lse = values_of(plain[1]);
+  EXPECT_EQ(*std::max_element(lse.begin(), lse.end()), 8192.0 * static_cast<double>(size));
+}
+
+TEST_P(ListedLogits, AtMinusInfinityGetNothing) {
+  const int64_t of_key = in_.keys.dim(3), of_block = in_.keys.dim(1) * of_key;
+  // All of block 1, and one key of block 2.
+  const auto is_low = [=](size_t i) {
+    const auto at = static_cast<int64_t>(i);
+    return at / of_block == 1 || at / of_key * of_key == 2 * of_block;
+  };
+  in_.keys = changed(in_.keys, [&](int64_t i, double) { return is_low(static_cast<size_t>(i)) ? -kInfinity : 0.0; });
+  const std::vector<Tensor> outputs = attend_listed(in_), got = listed_gradients(in_, outputs, {2, 3});
+  EXPECT_TRUE(all_are({outputs[0], got[2], got[3]}, [](double x) { return std::isfinite(x); }));
+  const std::vector<double> dvalues = values_of(got[2]), lse = values_of(outputs[1]);
+  for (size_t i = 0; i < dvalues.size(); ++i) EXPECT_TRUE(dvalues[i] == 0 || !is_low(i)) << i;
+  EXPECT_NE(std::find(lse.begin(), lse.end(), -kInfinity), lse.end());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ListedLogits, ::testing::Values(DType::f32, DType::bf16),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
+
+// Rows that read the same chunk add to its gradients one after the other, on any number of threads.
+TEST(ListedRows, ThatShareChunksAddInTheirOrder) {
+  if (test_device() != kCpu) GTEST_SKIP() << "about threads of the CPU";
+  const ops::ListedAttentionInputs in =
+      listed_call({.name = "rows", .step = weights, .q = {8, 64, 1, 1, 64, 64}, .blocks = {2, 64}, .lists = {1, 64}},
+                  DType::f32, kCpu);
+  const auto run_on = [&](int threads) {
+    ThreadPool pool(threads);
+    const ThreadPool::Use use(pool);
+    return results_of(in);
+  };
+  const std::vector<Tensor> expected = run_on(1);
+  for (int repeat = 0; repeat < 60; ++repeat) EXPECT_TRUE(same(run_on(4), expected));
+}
+
+TEST(ListedOperands, ThatDoNotFit) {
+  using In = ops::ListedAttentionInputs;
+  const In whole = listed_call(kLists, DType::f32, test_device());
+  const auto store = [](In& in, DType type, const Shape& scales) {
+    in.keys = in.values = zeros({8, 6, 1, 8}, type);
+    if (scales.rank() > 0) in.key_scale = in.value_scale = zeros(scales, DType::bf16);
+  };
+  const auto f32 = [](const Shape& shape) { return zeros(shape, DType::f32); };
+  for (const auto& [change, message] : std::vector<std::pair<std::function<void(In&)>, const char*>>{
+           {[&](In& in) {
+              in.keys = f32({8, 6, 3, 8});
+            },
+            "2 query heads are no multiple of 3 key heads"},
+           {[&](In& in) {
+              in.keys = f32({8, 6, 8});
+            },
+            "listed_attention: keys has 3 axes; it must have 4"},
+           {[&](In& in) {
+              in.values = f32({8, 7, 1, 8});
+            },
+            "values is [8, 7, 1, 8] f32; it must be [8, 6, 1, 8] f32"},
+           {[&](In& in) {
+              in.weight = f32({2, 3, 3});
+            },
+            "weight is [2, 3, 3] f32; it must be [2, 3, 2] f32"},
+           {[&](In& in) {
+              in.list = zeros({2, 10}, DType::i32);
+            },
+            "list is [2, 10] i32; it must be [2, 9] i32"},
+           {[&](In& in) {
+              in.length = 0, in.keys = in.values = f32({8, 0, 1, 8});
+            },
+            "blocks of 0 keys"},
+           {[&](In& in) { store(in, DType::f64, {}); }, "listed_attention: keys in f64 beside queries in f32"},
+           {[&](In& in) { store(in, DType::i8, {}); }, "keys and values in i8 need scales"},
+           {[&](In& in) {
+              store(in, DType::bf16, {8, 6, 1});
+            },
+            "keys and values in bf16 have no scales"},
+           {[&](In& in) {
+              store(in, DType::f8, {8, 6});
+            },
+            "key_scale is [8, 6] bf16; it must be [8, 6, 1] bf16"}}) {
+    In in = whole;
+    change(in);
+    EXPECT_ERROR(attend_listed(in), ErrorKind::internal, message);
+  }
+  In in = whole;
+  store(in, DType::i8, {8, 6, 1});
+  if (test_device() != kCpu) {
+    EXPECT_ERROR(attend_listed(in), ErrorKind::internal, "on a GPU keys and values in i8 must be dequantized before");
+    return;
+  }
+  const std::vector<Tensor> outputs = attend_listed(in);
+  EXPECT_ERROR(ops::listed_attention_backward({{}, f32({8, 6, 1, 8}), {}, {}}, outputs[0], {}, {}, outputs[1], in),
+               ErrorKind::internal, "keys and values in i8 beside queries in f32 are constant");
+}
 
 }  // namespace
 }  // namespace quire::test

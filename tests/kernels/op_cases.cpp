@@ -222,7 +222,6 @@ const std::vector<OpCase>& op_cases() {
     std::vector<OpCase> all;
     // These come first, since they draw their inputs by their number in the table.
     add_listed_cases(all);
-    add_listed_chunk_cases(all);
     add_vocabulary_cases(all);
     add_view_cases(all);
     add_row_cases(all);

@@ -66,7 +66,6 @@ void add_lookup_function_cases(std::vector<OpCase>& cases);
 void add_attention_function_cases(std::vector<OpCase>& cases);
 void add_block_cases(std::vector<OpCase>& cases);
 void add_listed_cases(std::vector<OpCase>& cases);
-void add_listed_chunk_cases(std::vector<OpCase>& cases);
 void add_vq_function_cases(std::vector<OpCase>& cases);
 void add_elementwise_cases(std::vector<OpCase>& cases);
 void add_activation_cases(std::vector<OpCase>& cases);

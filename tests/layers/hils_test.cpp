@@ -103,7 +103,7 @@ TEST(Hils, RefusesOptionsThatMeanNothing) {
            {"summary: exact, score_query: full", "compares the query itself"},
            {"summary: landmark, landmark_query: shared", "no such query"},
            {"rope_turns: 3", "all pairs are rotated"},
-           {"carry: {dtype: int8}", "only memories can store"},
+           {"carry: {dtype: int4}", "expects one of auto, f32, bf16, int8, fp8"},
            {"chunk: 1", "chunk"}}) {
     EXPECT_ERROR(parse(options), ErrorKind::config, message);
   }

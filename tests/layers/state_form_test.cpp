@@ -31,10 +31,13 @@ std::vector<std::string> form_of(const std::vector<std::string>& options) {
 // Keys lie rotated by their places in the block, the one that the document has begun in the tail.
 std::vector<std::string> form_of_blocks(const std::string& stored) {
   const std::string path = "blocks.0.attention.";
-  std::vector<std::string> form{
-      "bf16 " + path + "tail.keys.ring [9, 1, 4]", "bf16 " + path + "tail.values.ring [9, 1, 4]",
-      stored + " " + path + "blocks.keys.ring [5, 4, 1, 4]", stored + " " + path + "blocks.values.ring [5, 4, 1, 4]",
-      "bf16 " + path + "index.keys.ring [5, 1, 4]"};
+  std::vector<std::string> form{"bf16 " + path + "tail.keys.ring [9, 1, 4]",
+                                "bf16 " + path + "tail.values.ring [9, 1, 4]"};
+  for (const std::string vectors : {"keys", "values"}) {
+    form.push_back(stored + " " + path + "blocks." + vectors + ".ring [5, 4, 1, 4]");
+    if (stored == "i8") form.push_back("bf16 " + path + "blocks." + vectors + ".scale.ring [5, 4, 1]");
+  }
+  form.push_back("bf16 " + path + "index.keys.ring [5, 1, 4]");
   for (const char* group : {"tail", "blocks", "index"}) {
     for (const char* count : {".head", ".length", ".written"}) form.push_back(path + group + count);
   }
@@ -51,6 +54,12 @@ TEST(StateForm, OfLandmarks) {
 TEST(StateForm, OfMobaBlocks) {
   EXPECT_EQ(form_of({"model.attention={kind: moba, moba: {block: 4, top_k: 3, carry: {length: 5}}}", "model.layers=1"}),
             form_of_blocks("bf16"));
+}
+
+TEST(StateForm, OfBlocksWithScales) {
+  EXPECT_EQ(form_of({"model.attention={kind: moba, moba: {block: 4, top_k: 3, carry: {length: 5, dtype: int8}}}",
+                     "model.layers=1"}),
+            form_of_blocks("i8"));
 }
 
 TEST(StateForm, OfChunks) {

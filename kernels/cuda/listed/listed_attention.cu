@@ -173,6 +173,7 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 void listed_attention(const Tensor& out, const Tensor& lse, const Tensor& mass, const ops::ListedAttentionInputs& in) {
   const ListedSizes s(in);
+  refuse_scaled_blocks(in);
   check_listed_attention(s, out, lse, mass, in);
   if (suits_tensor_cores(out, in, s)) return attend_on_tensor_cores(out, lse, mass, in, s);
   dispatch_stored(in, [&](auto type, auto stored) {
@@ -191,6 +192,7 @@ void listed_attention(const Tensor& out, const Tensor& lse, const Tensor& mass, 
 void listed_attention_backward(const ops::ListedAttentionGradients& g, const Tensor& dout, const Tensor& dlse,
                                const Tensor& out, const Tensor& lse, const ops::ListedAttentionInputs& in) {
   const ListedSizes s(in);
+  refuse_scaled_blocks(in);
   check_listed_attention_backward(s, g, dout, dlse, out, lse, in);
   const ListBackwardScratch scratch(s, g, in);
   if (gradients_suit_tensor_cores(g, dout, in, s)) {
