@@ -21,10 +21,10 @@ namespace quire::ops {
 // A query with no block gets zero.
 struct ListedAttentionInputs {
   Tensor q;       // [R, T, H, D]
-  Tensor keys;    // [N, M, Hk, D], of the type of q, bf16, i8 or f8: the first L of M keys of a block are read
+  Tensor keys;    // [N, M, Hk, D], of the type of q, f32, bf16, i8 or f8: the first L of M keys of a block are read
   Tensor values;  // [N, M, Hk, Dv], of the type of keys
   // bf16 [N, M, Hk], with i8 and f8: a vector is its scale times the stored numbers (kernels/knn.h). Kernels for CUDA
-  // refuse these types.
+  // refuse these types, and f32 beside another type of q.
   Tensor key_scale, value_scale;
   // Optional: keys and values of the pass, of the type of q, [R, S, Hk, D] and [R, S, Hk, Dv], and blocks of them: i32
   // [B, 2], for each the number of its first key among R S, in the row of the queries that read it, and its 1..L keys.

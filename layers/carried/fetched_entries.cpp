@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/elementwise.h"
 #include "kernels/knn.h"
 #include "kernels/planned_scratch.h"
 #include "layers/carried/carried_blocks.h"
@@ -90,14 +91,20 @@ FetchedEntries fetch_entries(const StateView& state, std::initializer_list<Vecto
   fetched.slot = chosen;
   const DeviceKind kind = state.device() == kMeta ? planned_device() : state.device().kind;
   const bool on_gpu = kind == DeviceKind::cuda;
-  const bool dequantizes = fetched.scales.front().defined() && (on_gpu || as == FetchAs::computed);
-  if (dequantizes || (on_gpu && state.place(logs.begin()->log.group) != LogPlace::device)) copy_chosen(fetched, chosen);
-  if (!dequantizes) return fetched;
+  const DType stored_type = fetched.logs.front().dtype();
+  const bool converts =
+      stored_type != state.dtype() && stored_type != DType::bf16 && (on_gpu || as == FetchAs::computed);
+  if (converts || (on_gpu && state.place(logs.begin()->log.group) != LogPlace::device)) copy_chosen(fetched, chosen);
+  if (!converts) return fetched;
   await_fetched(state.device());
   for (size_t i = 0; i < fetched.logs.size(); ++i) {
     const Tensor stored = fetched.logs[i];
     fetched.logs[i] = Tensor::empty(stored.shape(), state.dtype(), state.device());
-    ops::dequantize_vectors(fetched.logs[i], stored, std::exchange(fetched.scales[i], Tensor()));
+    if (const Tensor scale = std::exchange(fetched.scales[i], Tensor()); scale.defined()) {
+      ops::dequantize_vectors(fetched.logs[i], stored, scale);
+    } else {
+      ops::convert(fetched.logs[i], stored);
+    }
   }
   return fetched;
 }

@@ -25,8 +25,8 @@ enum class FetchAs { stored, computed };
 // chosen i32 [R, ...]: entries by slot, of C slots row r has those from r C on; -1: none. All logs have as many slots,
 // and all have scales or none has. Kernels that read the result are queued after await_fetched.
 //
-// Vectors with scales come in the type that the model computes in, without scales and each chosen entry once, where
-// `as` asks for that type, and on a GPU, which waits for their copies.
+// Vectors of other types than bf16 and the one that the model computes in come in the latter, without scales and each
+// chosen entry once, where `as` asks for that type, and on a GPU, which waits for their copies.
 FetchedEntries fetch_entries(const StateView& state, std::initializer_list<VectorLog> logs, const Tensor& chosen,
                              FetchAs as = FetchAs::stored);
 void await_fetched(Device device);

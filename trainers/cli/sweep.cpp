@@ -1,6 +1,9 @@
+#include <malloc.h>
+
 #include <memory>
 
 #include "core/check.h"
+#include "core/device.h"
 #include "core/log.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/sweep_comparison.h"
@@ -140,6 +143,14 @@ bool train(const SweepRun& run, StopConditions::Clock::time_point started) {
   return outcome == RunOutcome::finished;
 }
 
+// Gives back what a run has freed: the next one asks for other sizes and would not use it.
+void give_memory_back() {
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
+    if (has_device_backend(kind)) device_backend(kind).allocator().trim();
+  }
+  ::malloc_trim(0);
+}
+
 // Trains what is not trained; returns the folders of runs that ended with values that are not finite.
 std::vector<fs::path> train_all(const Sweep& sweep) {
   const auto started = StopConditions::Clock::now();
@@ -163,6 +174,7 @@ std::vector<fs::path> train_all(const Sweep& sweep) {
       log_warn(fmt::format("{}: {}", run.folder.string(), error.what()));
       failed.push_back(run.folder);
     }
+    give_memory_back();
   }
   return failed;
 }

@@ -90,9 +90,9 @@ std::string json_token(std::string_view text) {
 void CharacterCount::add(std::string_view text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (missing_ > 0 && byte >= least_ && byte <= most_) {
+    if (missing_ > 0 && byte >= min_next_ && byte <= max_next_) {
       whole_ += --missing_ == 0 ? 1 : 0;
-      least_ = 0x80, most_ = 0xBF;
+      min_next_ = 0x80, max_next_ = 0xBF;
       continue;
     }
     whole_ += missing_ > 0 ? 1 : 0;  // what had begun is one U+FFFD
@@ -102,8 +102,8 @@ void CharacterCount::add(std::string_view text) {
                                               : 0;
     whole_ += missing_ == 0 ? 1 : 0;
     // These begin no shorter spelling of a character, no surrogate, and nothing beyond U+10FFFF.
-    least_ = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
-    most_ = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
+    min_next_ = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
+    max_next_ = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
   }
 }
 

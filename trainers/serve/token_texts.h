@@ -51,8 +51,8 @@ class CharacterCount {
 
  private:
   int64_t whole_ = 0;
-  int missing_ = 0;                      // bytes of a character that has begun
-  unsigned least_ = 0x80, most_ = 0xBF;  // of the next one
+  int missing_ = 0;                             // bytes of a character that has begun
+  unsigned min_next_ = 0x80, max_next_ = 0xBF;  // of the next one
 };
 
 }  // namespace quire
