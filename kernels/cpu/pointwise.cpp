@@ -99,8 +99,8 @@ void with_binary_backward(ops::Binary kind, Function&& function) {
   }
 }
 
-// Calls body(i, first, second) with the gradients of run elements; `strides` are those of g, a and b. The loops of
-// dense operands, and of a repeated b, become vectors.
+// Calls body(i, da, db) with the gradients of both operands for each element i of a run; `strides` are those of g, a
+// and b. The loops of dense operands, and of a repeated b, become vectors.
 template <typename T, typename F, typename Body>
 void run_of_gradients(const T* g, const T* a, const T* b, const std::array<int64_t, 3>& strides, int64_t count, F f,
                       const Body& body) {

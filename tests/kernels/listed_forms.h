@@ -46,7 +46,7 @@ inline void PrintTo(const ListedForm& form, std::ostream* out) {
   *out << form.name;
 }
 
-// Whatever no query reads is NaN: stored blocks in no list, keys that belong to no block.
+// Returns the case of a form. Stored blocks in no list, and keys that belong to no block, are NaN: no query reads them.
 OpCase listed_case(const ListedForm& form);
 // Returns the call that the case makes in a type on a device.
 ops::ListedAttentionInputs listed_call(const ListedForm& form, DType dtype, Device device);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "core/check.h"
 #include "trainers/serve/serve_error.h"
@@ -56,10 +57,11 @@ std::shared_ptr<const Session> SessionStore::find(const std::string& name) {
                                     name));
 }
 
+// Behind it the store may be gone.
 void SessionStore::Claim::release() {
+  if (name_.empty()) return;
   const std::lock_guard lock(store_.mutex_);
-  if (!name_.empty()) store_.claimed_.erase(name_);
-  name_.clear();
+  store_.claimed_.erase(std::exchange(name_, ""));
 }
 
 std::shared_ptr<SessionStore::Claim> SessionStore::claim(const std::string& name) {

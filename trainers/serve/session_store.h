@@ -27,7 +27,7 @@ class SessionStore {
 
   // Returns the session, from disk when it is not in main memory. Throws ServeError(404) when there is none.
   std::shared_ptr<const Session> find(const std::string& name);
-  // Says that a request writes a session.
+  // Says that a request writes a session, until it is released or destroyed; one thread at a time uses it.
   class Claim {
    public:
     Claim(SessionStore& store, std::string name) : store_(store), name_(std::move(name)) {}
