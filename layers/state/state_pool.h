@@ -35,11 +35,16 @@ class StatePool {
 
   // To and from checkpoints (state_save.h): the bytes of one row at a time, and a few numbers of every row.
   std::vector<RowPart> row_parts() const { return quire::row_parts(state_); }
-  void save_row(int64_t row, const WriteBytes& write) const { quire::save_row(state_, row, write); }
+  void save_row(int64_t row, const WriteBytes& write, RowExtent extent = RowExtent::whole) const {
+    quire::save_row(state_, row, write, extent);
+  }
+  int64_t row_bytes(int64_t row, RowExtent extent) const { return quire::row_bytes(state_, row, extent); }
   std::vector<NamedTensor> save_counts() const { return quire::save_counts(state_); }
   // Rows [begin, end); then load_row() of each of them.
   void load_counts(int64_t begin, int64_t end, const GetTensor& get) { quire::load_counts(state_, begin, end, get); }
-  void load_row(int64_t row, const ReadBytes& read) { quire::load_row(state_, row, read); }
+  void load_row(int64_t row, const ReadBytes& read, RowExtent extent = RowExtent::whole) {
+    quire::load_row(state_, row, read, extent);
+  }
   // Everything that is carried as tensors [rows, ...], to compare pools; values and rings are the pool's own.
   std::vector<NamedTensor> tensors() const { return state_tensors(state_); }
 

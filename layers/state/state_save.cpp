@@ -42,10 +42,35 @@ RowPart part_of(const RowTensor& of) {
   return {of.name, of.tensor.dtype(), Shape(std::span(shape.begin() + 1, shape.end()))};
 }
 
-// use(memory) is called with one piece of the row after the other, in main memory. changes: it fills them.
+RowTensor row_of(const RowTensor& of, int64_t row) {
+  return {of.name, of.tensor.select(0, row), of.in_file};
+}
+
+// Returns the entries [n, ...] of a row's rings that belong to an extent, one or two runs of slots for each ring.
+std::vector<RowTensor> entries_of(const StateRows& state, int64_t row, RowExtent extent) {
+  std::vector<RowTensor> runs;
+  size_t log = 0;
+  for (const RowTensor& ring : rings(state)) {
+    const LogPositions& positions = state.groups[at(state.layout.logs()[log++].group.index)];
+    const Tensor slots = ring.tensor.select(0, row);
+    const auto add = [&](int64_t begin, int64_t end) {
+      if (begin < end) runs.push_back({ring.name, slots.slice(0, begin, end), ring.in_file});
+    };
+    if (extent == RowExtent::whole) {
+      add(0, positions.slots);
+      continue;
+    }
+    const int64_t first = positions.slot_of(row, 0), end = first + positions.length[at(row)];
+    add(first, std::min(end, positions.slots));
+    add(0, end - positions.slots);
+  }
+  return runs;
+}
+
+// use(memory) is called with one piece of the values after the other, in main memory. changes: it fills them.
 template <typename Use>
-void use_pieces(const RowTensor& of, int64_t row, bool changes, const Use& use) {
-  const Tensor values = of.tensor.slice(0, row, row + 1).reshape({part_of(of).shape.numel()});
+void use_pieces(const RowTensor& of, bool changes, const Use& use) {
+  const Tensor values = of.tensor.reshape({of.tensor.numel()});
   const int64_t max_values = kStatePieceBytes / static_cast<int64_t>(size_of(values.dtype()));
   std::vector<std::byte> copy;
   for (int64_t begin = 0; begin < values.numel(); begin += max_values) {
@@ -154,14 +179,24 @@ void require_fitting(std::span<const RowPart> stored, std::span<const RowPart> e
   }
 }
 
-void save_row(const StateRows& state, int64_t row, const WriteBytes& write) {
-  for (const RowTensor& values : register_values(state)) use_pieces(values, row, false, write);
+void save_row(const StateRows& state, int64_t row, const WriteBytes& write, RowExtent extent) {
+  for (const RowTensor& values : register_values(state)) use_pieces(row_of(values, row), false, write);
   for (const LogPositions& positions : state.groups) {
     if (!positions.options.ages) continue;
     const std::vector<int32_t> ages = ages_of(positions, row, state.clock);
     write(std::as_bytes(std::span(ages)));
   }
-  for (const RowTensor& ring : rings(state)) use_pieces(ring, row, false, write);
+  for (const RowTensor& entries : entries_of(state, row, extent)) use_pieces(entries, false, write);
+}
+
+int64_t row_bytes(const StateRows& state, int64_t row, RowExtent extent) {
+  int64_t bytes = 0;
+  for (const RowTensor& values : register_values(state)) bytes += row_of(values, row).tensor.bytes();
+  for (const LogPositions& positions : state.groups) {
+    if (positions.options.ages) bytes += positions.capacity * static_cast<int64_t>(sizeof(int32_t));
+  }
+  for (const RowTensor& entries : entries_of(state, row, extent)) bytes += entries.tensor.bytes();
+  return bytes;
 }
 
 std::vector<NamedTensor> save_counts(const StateRows& state) {
@@ -190,8 +225,8 @@ void load_counts(StateRows& state, int64_t begin, int64_t end, const GetTensor& 
   }
 }
 
-void load_row(StateRows& state, int64_t row, const ReadBytes& read) {
-  for (const RowTensor& values : register_values(state)) use_pieces(values, row, true, read);
+void load_row(StateRows& state, int64_t row, const ReadBytes& read, RowExtent extent) {
+  for (const RowTensor& values : register_values(state)) use_pieces(row_of(values, row), true, read);
   for (size_t i = 0; i < state.groups.size(); ++i) {
     LogPositions& positions = state.groups[i];
     if (!positions.options.ages) continue;
@@ -199,7 +234,7 @@ void load_row(StateRows& state, int64_t row, const ReadBytes& read) {
     read(std::as_writable_bytes(std::span(ages)));
     set_ages(positions, state.layout.log_groups()[i].name, row, ages, state.clock);
   }
-  for (const RowTensor& ring : rings(state)) use_pieces(ring, row, true, read);
+  for (const RowTensor& entries : entries_of(state, row, extent)) use_pieces(entries, true, read);
   clear_derived(state, row);
 }
 

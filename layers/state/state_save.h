@@ -34,8 +34,14 @@ std::vector<RowPart> row_parts(const StateRows& state);
 // Error(checkpoint) that names the first part of a stored row which this configuration has not, or has otherwise.
 void require_fitting(std::span<const RowPart> stored, std::span<const RowPart> expected);
 
+// Says which slots of logs are among the bytes of a row: all, or only those that can be read, which are few while a
+// document is short. What the model reads afterwards is the same.
+enum class RowExtent { whole, readable };
+
 using WriteBytes = std::function<void(std::span<const std::byte>)>;
-void save_row(const StateRows& state, int64_t row, const WriteBytes& write);
+void save_row(const StateRows& state, int64_t row, const WriteBytes& write, RowExtent extent = RowExtent::whole);
+// Returns how many bytes save_row() hands over.
+int64_t row_bytes(const StateRows& state, int64_t row, RowExtent extent);
 std::vector<NamedTensor> save_counts(const StateRows& state);
 
 // get(name) returns the numbers of the rows [begin, end) of the state. Throws Error(checkpoint) when they do not fit.
@@ -43,7 +49,7 @@ using GetTensor = std::function<Tensor(const std::string&)>;
 void load_counts(StateRows& state, int64_t begin, int64_t end, const GetTensor& get);
 // read fills a buffer with the next bytes of the row. The row's numbers were loaded before.
 using ReadBytes = std::function<void(std::span<std::byte>)>;
-void load_row(StateRows& state, int64_t row, const ReadBytes& read);
+void load_row(StateRows& state, int64_t row, const ReadBytes& read, RowExtent extent = RowExtent::whole);
 
 // All of it as tensors [rows, ...]. Values and rings are those of the state itself.
 std::vector<NamedTensor> state_tensors(const StateRows& state);

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/support/compare.h"
+#include "tests/support/hand_batch.h"
 #include "tests/support/saved_state.h"
 #include "tests/support/test_device.h"
 
@@ -78,6 +81,67 @@ TEST(StateSave, ARowIsItsPartsInPieces) {
     const std::vector<NamedTensor> a = pool.tensors();
     const std::vector<NamedTensor> b = other.tensors();
     for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i].tensor, b[i].tensor)) << a[i].name;
+  }
+}
+
+// Entries of a row from the oldest one that can be read.
+std::vector<float> readable(const StatePool& pool, int64_t row) {
+  std::map<std::string, Tensor> of;
+  for (const NamedTensor& tensor : pool.tensors()) of[tensor.name] = tensor.tensor;
+  const Tensor ring = of.at("memory.keys.ring").select(0, row);
+  const int64_t head = of.at("memory.head").to_vector<int64_t>().at(static_cast<size_t>(row));
+  const int64_t length = of.at("memory.length").to_vector<int64_t>().at(static_cast<size_t>(row));
+  const std::vector<float> all = ring.to_vector<float>();
+  const int64_t slots = ring.dim(0), width = ring.numel() / slots;
+  std::vector<float> values;
+  for (int64_t i = 0; i < length; ++i) {
+    const auto slot = all.begin() + (head - length + i + slots) % slots * width;
+    values.insert(values.end(), slot, slot + width);
+  }
+  return values;
+}
+
+// A row goes back to where it was, in a ring that is not full, that has wrapped and that later entries overwrite.
+TEST(StateSave, WhatCanBeReadComesBack) {
+  StateLayout layout;
+  layout.add_register("mean", {3});
+  const LogGroupId group = layout.add_log_group("memory", 5, {.ages = true});
+  const LogId keys = layout.add_log(group, "keys", {2});
+  StatePool pool(std::move(layout), 2, 2, DType::f32, test_device());
+  float next = 0;
+  const auto step = [&](bool starts) {
+    pool.begin_step(one_segment(2, 2, std::vector<uint8_t>(2, starts ? 1 : 0)));
+    std::vector<float> values(8);
+    for (float& value : values) value = ++next;
+    pool.view(0, 2).append(keys, Tensor::from(values, {2, 2, 2}, test_device()));
+    pool.commit();
+  };
+  for (const int before : {1, 2, 3, 4, 7}) {
+    SCOPED_TRACE(before);
+    for (int i = 0; i < before; ++i) step(i == 0);
+    const std::vector<NamedTensor> counts = pool.save_counts();
+    const std::vector<float> of_row = readable(pool, 1);
+    ASSERT_EQ(of_row.size(), static_cast<size_t>(2 * std::min(5, 2 * before)));
+    std::vector<std::byte> bytes;
+    pool.save_row(
+        1, [&](std::span<const std::byte> piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); },
+        RowExtent::readable);
+    EXPECT_EQ(static_cast<int64_t>(bytes.size()), pool.row_bytes(1, RowExtent::readable));
+    EXPECT_LT(pool.row_bytes(1, RowExtent::readable), pool.row_bytes(1, RowExtent::whole));
+    for (int i = 0; i < 3; ++i) step(false);
+    ASSERT_NE(readable(pool, 1), of_row);
+    pool.load_counts(0, 2, [&](const std::string& name) {
+      return std::find_if(counts.begin(), counts.end(), [&](const NamedTensor& one) { return one.name == name; })
+          ->tensor;
+    });
+    const std::byte* from = bytes.data();
+    const auto read = [&](std::span<std::byte> piece) {
+      std::copy_n(from, piece.size(), piece.begin());
+      from += piece.size();
+    };
+    pool.load_row(1, read, RowExtent::readable);
+    EXPECT_EQ(from, bytes.data() + bytes.size());
+    EXPECT_EQ(readable(pool, 1), of_row);
   }
 }
 

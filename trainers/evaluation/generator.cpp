@@ -28,8 +28,10 @@ Generator::Generator(ParameterStore& store, const RunConfig& config, const Token
 
 Generator::Mark Generator::mark() const {
   Mark mark{state_.save_counts(), {}, logits_, position_};
+  mark.row.reserve(static_cast<size_t>(state_.row_bytes(0, RowExtent::readable)));
   state_.save_row(
-      0, [&](std::span<const std::byte> bytes) { mark.row.insert(mark.row.end(), bytes.begin(), bytes.end()); });
+      0, [&](std::span<const std::byte> bytes) { mark.row.insert(mark.row.end(), bytes.begin(), bytes.end()); },
+      RowExtent::readable);
   return mark;
 }
 
@@ -41,11 +43,12 @@ void Generator::go_back(const Mark& mark) {
     return found->tensor;
   });
   size_t at = 0;
-  state_.load_row(0, [&](std::span<std::byte> bytes) {
+  const auto read = [&](std::span<std::byte> bytes) {
     QUIRE_CHECK(at + bytes.size() <= mark.row.size(), "generator: the mark has {} bytes", mark.row.size());
     std::copy_n(mark.row.begin() + static_cast<std::ptrdiff_t>(at), bytes.size(), bytes.begin());
     at += bytes.size();
-  });
+  };
+  state_.load_row(0, read, RowExtent::readable);
   logits_ = mark.logits;
   position_ = mark.position;
 }
