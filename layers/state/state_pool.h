@@ -39,6 +39,7 @@ class StatePool {
     quire::save_row(state_, row, write, extent);
   }
   int64_t row_bytes(int64_t row, RowExtent extent) const { return quire::row_bytes(state_, row, extent); }
+  int64_t readable_bytes(const GetTensor& get) const { return quire::readable_bytes(state_, get); }
   std::vector<NamedTensor> save_counts() const { return quire::save_counts(state_); }
   // Rows [begin, end); then load_row() of each of them.
   void load_counts(int64_t begin, int64_t end, const GetTensor& get) { quire::load_counts(state_, begin, end, get); }

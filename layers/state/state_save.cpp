@@ -142,6 +142,25 @@ void check_positions(const LogPositions& positions, const std::string& name, int
   }
 }
 
+// Returns the bytes of a row of which `entries` of each group of logs are taken.
+int64_t bytes_with(const StateRows& state,
+                   const std::function<int64_t(const LogPositions&, const std::string& name)>& entries) {
+  int64_t bytes = 0;
+  for (const RowTensor& values : register_values(state)) bytes += part_of(values).bytes();
+  std::vector<int64_t> taken;
+  for (size_t i = 0; i < state.groups.size(); ++i) {
+    const LogPositions& positions = state.groups[i];
+    taken.push_back(entries(positions, state.layout.log_groups()[i].name));
+    if (positions.options.ages) bytes += positions.capacity * static_cast<int64_t>(sizeof(int32_t));
+  }
+  size_t log = 0;
+  for (const RowTensor& ring : rings(state)) {
+    const int64_t of_entry = part_of(ring).bytes() / ring.tensor.dim(1);
+    bytes += taken[at(state.layout.logs()[log++].group.index)] * of_entry;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<RowPart> row_parts(const StateRows& state) {
@@ -190,13 +209,20 @@ void save_row(const StateRows& state, int64_t row, const WriteBytes& write, RowE
 }
 
 int64_t row_bytes(const StateRows& state, int64_t row, RowExtent extent) {
-  int64_t bytes = 0;
-  for (const RowTensor& values : register_values(state)) bytes += row_of(values, row).tensor.bytes();
-  for (const LogPositions& positions : state.groups) {
-    if (positions.options.ages) bytes += positions.capacity * static_cast<int64_t>(sizeof(int32_t));
-  }
-  for (const RowTensor& entries : entries_of(state, row, extent)) bytes += entries.tensor.bytes();
-  return bytes;
+  return bytes_with(state, [&](const LogPositions& positions, const std::string&) {
+    return extent == RowExtent::whole ? positions.slots : positions.length[at(row)];
+  });
+}
+
+int64_t readable_bytes(const StateRows& state, const GetTensor& get) {
+  return bytes_with(state, [&](const LogPositions& positions, const std::string& name) {
+    std::vector<int64_t> length(1);
+    load_numbers(length, 0, 1, name + ".length", get);
+    if (length[0] < 0 || length[0] > positions.capacity) {
+      fail(ErrorKind::checkpoint, "state {}: {} entries of {}", name, length[0], positions.capacity);
+    }
+    return length[0];
+  });
 }
 
 std::vector<NamedTensor> save_counts(const StateRows& state) {

@@ -46,6 +46,8 @@ std::vector<NamedTensor> save_counts(const StateRows& state);
 
 // get(name) returns the numbers of the rows [begin, end) of the state. Throws Error(checkpoint) when they do not fit.
 using GetTensor = std::function<Tensor(const std::string&)>;
+// Returns the bytes of what can be read of a row with these numbers, [1] each.
+int64_t readable_bytes(const StateRows& state, const GetTensor& get);
 void load_counts(StateRows& state, int64_t begin, int64_t end, const GetTensor& get);
 // read fills a buffer with the next bytes of the row. The row's numbers were loaded before.
 using ReadBytes = std::function<void(std::span<std::byte>)>;

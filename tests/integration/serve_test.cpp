@@ -1,5 +1,6 @@
 // The service of quire serve inside this process, with models of several mechanisms: its answers are those of quire
 // generate and quire eval, whatever shares the batch, and a session is the text that it was made of.
+#include "core/files/checksum.h"
 #include "tests/support/served_model.h"
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/evaluation/generator.h"
@@ -205,6 +206,18 @@ TEST(Serve, SessionsAreBoundedAndTheLongestUnusedLeave) {
   small.ask("/v1/sessions", {{"session", "a"}, {"prompt", kBook}}, 507);
 }
 
+TEST(Serve, ASessionTakesWhatItsTextTakes) {
+  Trained trained({"model.position.kind=rope", "model.attention={softmax: {carry: {kind: kv, length: 4096}}}"});
+  Served served(trained);
+  const auto bytes = [&](const std::string& name, const std::string& text) {
+    return served.ask("/v1/sessions", {{"session", name}, {"prompt", text}}).at("bytes").get<int64_t>();
+  };
+  const int64_t none = bytes("none", "x");
+  const int64_t one = bytes("one", kBook) - none;
+  EXPECT_GT(one, 0);
+  EXPECT_NEAR(static_cast<double>(bytes("two", kBook + kBook) - none), 2.0 * one, 0.35 * one);
+}
+
 TEST(Serve, DamagedOrForeignSessionsAreRefused) {
   Trained trained({});
   const std::filesystem::path folder = trained.folder / "sessions";
@@ -222,6 +235,20 @@ TEST(Serve, DamagedOrForeignSessionsAreRefused) {
     Served served(trained, {.folder = folder});
     const Json error = served.ask("/v1/completions", question, 500).at("error");
     EXPECT_NE(error.at("message").get<std::string>().find("damaged"), std::string::npos) << error;
+  }
+  // Not damaged on the disk, but not written by this program either.
+  for (const auto& [from, to, message] :
+       std::vector<std::array<std::string, 3>>{{"quire session 2", "quire session 1", "another version"},
+                                               {".length\",3,", ".length\",3,-", "entries of"},
+                                               {".length\",3,", ".length\",3,9", "entries of"}}) {
+    std::string other = whole.substr(0, whole.size() - 16);
+    const size_t at = other.find(from);
+    ASSERT_NE(at, std::string::npos) << from << " in " << other.substr(0, 400);
+    other.replace(at, from.size(), to);
+    write_text(folder / "a.session", other + checksum_of(std::as_bytes(std::span(other))));
+    Served served(trained, {.folder = folder});
+    const Json error = served.ask("/v1/completions", question, 500).at("error");
+    EXPECT_NE(error.at("message").get<std::string>().find(message), std::string::npos) << error;
   }
   write_text(folder / "a.session", whole);
   Trained other({"model.width=12", "run.seed=4"});
@@ -281,8 +308,8 @@ TEST(Serve, TextsOfTokens) {
   EXPECT_EQ(json_token("a\"b"), "\"a\\\"b\"");
   EXPECT_EQ(json_token("\xE2\x80"), "\"bytes:\\\\xe2\\\\x80\"");
   // As many as in JSON, in which what is no character is U+FFFD, and a token begins at the character that it is in.
-  for (const std::string text :
-       {"a\xC3\xA9z", "\x9B\x9B", "\xE2\x80", "\xE2\x80z", "\xED\xA0\x80z", "\xE0\x80z", "\xF4\x90\x80\x80z", "\xC3\xC3\xA9"}) {
+  for (const std::string text : {"a\xC3\xA9z", "\x9B\x9B", "\xE2\x80", "\xE2\x80z", "\xED\xA0\x80z", "\xE0\x80z",
+                                 "\xF4\x90\x80\x80z", "\xC3\xC3\xA9"}) {
     CharacterCount count;
     for (const char c : text) count.add(std::string(1, c));
     CharacterCount as_written;

@@ -119,28 +119,15 @@ TEST(StateSave, WhatCanBeReadComesBack) {
   for (const int before : {1, 2, 3, 4, 7}) {
     SCOPED_TRACE(before);
     for (int i = 0; i < before; ++i) step(i == 0);
-    const std::vector<NamedTensor> counts = pool.save_counts();
     const std::vector<float> of_row = readable(pool, 1);
     ASSERT_EQ(of_row.size(), static_cast<size_t>(2 * std::min(5, 2 * before)));
-    std::vector<std::byte> bytes;
-    pool.save_row(
-        1, [&](std::span<const std::byte> piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); },
-        RowExtent::readable);
-    EXPECT_EQ(static_cast<int64_t>(bytes.size()), pool.row_bytes(1, RowExtent::readable));
-    EXPECT_LT(pool.row_bytes(1, RowExtent::readable), pool.row_bytes(1, RowExtent::whole));
+    const SavedState saved = saved_state(pool, RowExtent::readable);
+    const auto bytes = static_cast<int64_t>(saved.rows[1].size());
+    EXPECT_LT(bytes, pool.row_bytes(1, RowExtent::whole));
+    EXPECT_EQ(bytes, pool.row_bytes(1, RowExtent::readable));
     for (int i = 0; i < 3; ++i) step(false);
     ASSERT_NE(readable(pool, 1), of_row);
-    pool.load_counts(0, 2, [&](const std::string& name) {
-      return std::find_if(counts.begin(), counts.end(), [&](const NamedTensor& one) { return one.name == name; })
-          ->tensor;
-    });
-    const std::byte* from = bytes.data();
-    const auto read = [&](std::span<std::byte> piece) {
-      std::copy_n(from, piece.size(), piece.begin());
-      from += piece.size();
-    };
-    pool.load_row(1, read, RowExtent::readable);
-    EXPECT_EQ(from, bytes.data() + bytes.size());
+    load_state(pool, saved);
     EXPECT_EQ(readable(pool, 1), of_row);
   }
 }

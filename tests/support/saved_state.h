@@ -12,14 +12,15 @@ struct SavedState {
   std::vector<RowPart> parts;
   std::vector<NamedTensor> counts;
   std::vector<std::vector<std::byte>> rows;
+  RowExtent extent = RowExtent::whole;
 };
 
-inline SavedState saved_state(const StatePool& pool) {
-  SavedState saved{pool.row_parts(), pool.save_counts(), {}};
+inline SavedState saved_state(const StatePool& pool, RowExtent extent = RowExtent::whole) {
+  SavedState saved{pool.row_parts(), pool.save_counts(), {}, extent};
   for (int64_t row = 0; row < pool.rows(); ++row) {
     std::vector<std::byte>& bytes = saved.rows.emplace_back();
-    pool.save_row(row,
-                  [&](std::span<const std::byte> piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); });
+    pool.save_row(
+        row, [&](std::span<const std::byte> piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); }, extent);
   }
   return saved;
 }
@@ -32,10 +33,11 @@ inline void load_state(StatePool& pool, const SavedState& saved) {
   });
   for (int64_t row = 0; row < pool.rows(); ++row) {
     const std::byte* next = saved.rows[static_cast<size_t>(row)].data();
-    pool.load_row(row, [&](std::span<std::byte> piece) {
+    const auto read = [&](std::span<std::byte> piece) {
       std::memcpy(piece.data(), next, piece.size());
       next += piece.size();
-    });
+    };
+    pool.load_row(row, read, saved.extent);
   }
 }
 

@@ -47,10 +47,13 @@ RowReader::RowReader(LoadedModel& model, int64_t rows)
       state_(network_.declared.state, rows, subsequence_, model.machine().dtype, model.machine().device,
              model.machine().scratch) {}
 
-int64_t RowReader::row_bytes() const {
-  int64_t bytes = 0;
-  for (const RowPart& part : row_parts()) bytes += part.bytes();
-  return bytes;
+GetTensor RowReader::getter_of(const std::vector<NamedTensor>& counts) {
+  return [&counts](const std::string& name) {
+    const auto found =
+        std::find_if(counts.begin(), counts.end(), [&](const NamedTensor& one) { return one.name == name; });
+    if (found == counts.end()) fail(ErrorKind::checkpoint, "state of a row: has no {}", name);
+    return found->tensor;
+  };
 }
 
 void RowReader::put(const Part& part, Batch& batch) const {
@@ -149,28 +152,24 @@ RowState RowReader::save(int64_t row) const {
     own.copy_from(of_rows.tensor.slice(0, row, row + 1));
     saved.counts.push_back({of_rows.name, own});
   }
-  saved.bytes.reserve(static_cast<size_t>(row_bytes()));
-  state_.save_row(row, [&](std::span<const std::byte> bytes) {
-    saved.bytes.insert(saved.bytes.end(), bytes.begin(), bytes.end());
-  });
+  saved.bytes.reserve(static_cast<size_t>(state_.row_bytes(row, RowExtent::readable)));
+  state_.save_row(
+      row, [&](std::span<const std::byte> bytes) { saved.bytes.insert(saved.bytes.end(), bytes.begin(), bytes.end()); },
+      RowExtent::readable);
   return saved;
 }
 
 void RowReader::load(int64_t row, const RowState& state) {
-  state_.load_counts(row, row + 1, [&](const std::string& name) {
-    const auto found = std::find_if(state.counts.begin(), state.counts.end(),
-                                    [&](const NamedTensor& one) { return one.name == name; });
-    if (found == state.counts.end()) fail(ErrorKind::checkpoint, "state of a row: has no {}", name);
-    return found->tensor;
-  });
+  state_.load_counts(row, row + 1, getter_of(state.counts));
   size_t at = 0;
-  state_.load_row(row, [&](std::span<std::byte> bytes) {
+  const auto read = [&](std::span<std::byte> bytes) {
     if (at + bytes.size() > state.bytes.size()) {
       fail(ErrorKind::checkpoint, "state of a row: has only {} bytes", state.bytes.size());
     }
     std::copy_n(state.bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.size(), bytes.begin());
     at += bytes.size();
-  });
+  };
+  state_.load_row(row, read, RowExtent::readable);
 }
 
 }  // namespace quire

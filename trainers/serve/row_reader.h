@@ -13,7 +13,7 @@
 
 namespace quire {
 
-// A copy of what a row carries, in main memory.
+// A copy of what can be read of a row's state, in main memory.
 struct RowState {
   std::vector<NamedTensor> counts;  // [1] each
   std::vector<std::byte> bytes;
@@ -27,8 +27,9 @@ class RowReader {
   int64_t rows() const { return state_.rows(); }
   int64_t subsequence() const { return subsequence_; }
   const Insertion& insertion() const { return inserter_.insertion(); }
-  int64_t row_bytes() const;  // of a RowState
-  std::vector<RowPart> row_parts() const { return state_.row_parts(); }
+  int64_t row_bytes() const { return state_.row_bytes(0, RowExtent::whole); }  // that the state of a row takes here
+  // Returns the bytes of a RowState with these counts. Throws Error(checkpoint) for counts of other state.
+  int64_t bytes_of(const std::vector<NamedTensor>& counts) const { return state_.readable_bytes(getter_of(counts)); }
 
   // A piece of a document that a row reads in one step.
   struct Part {
@@ -56,6 +57,7 @@ class RowReader {
   void load(int64_t row, const RowState& state);
 
  private:
+  static GetTensor getter_of(const std::vector<NamedTensor>& counts);
   struct Request {
     int64_t cell;
     size_t part;

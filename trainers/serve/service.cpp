@@ -22,8 +22,9 @@ SessionModel session_model(LoadedModel& model, const RowReader& reader) {
   const std::string manifest = read_text_file(model.checkpoint() / "manifest.json", {.kind = ErrorKind::checkpoint});
   const std::string what = manifest + (model.weights() == Weights::average ? "average" : "trained") +
                            model.machine().backend + dump_config(model.config());
-  return {checksum_of(std::as_bytes(std::span(what))), reader.row_parts(), model.tokenizer().vocabulary_size(),
-          reader.subsequence()};
+  return {checksum_of(std::as_bytes(std::span(what))),
+          [&reader](const std::vector<NamedTensor>& counts) { return reader.bytes_of(counts); },
+          model.tokenizer().vocabulary_size(), reader.subsequence()};
 }
 
 Response json_response(const Json& json) {

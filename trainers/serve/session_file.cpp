@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kForm = "quire session 1";
+constexpr const char* kForm = "quire session 2";
 constexpr size_t kChecksumBytes = 16;
 
 // The types that counts of rows have.
@@ -55,12 +55,6 @@ std::vector<NamedTensor> counts_of(const Json& list) {
   return counts;
 }
 
-int64_t row_bytes(const SessionModel& model) {
-  int64_t bytes = 0;
-  for (const RowPart& part : model.parts) bytes += part.bytes();
-  return bytes;
-}
-
 Session session_of(const Json& head, std::span<const std::byte> bytes, const SessionModel& model) {
   Session session;
   session.position = json_integer(head.at("position"));
@@ -72,7 +66,7 @@ Session session_of(const Json& head, std::span<const std::byte> bytes, const Ses
   }
   session.state.counts = counts_of(head.at("counts"));
   session.state.bytes.assign(bytes.begin(), bytes.end());
-  const int64_t expected = session.position > 0 ? row_bytes(model) : 0;
+  const int64_t expected = session.position > 0 ? model.state_bytes(session.state.counts) : 0;
   if (static_cast<int64_t>(bytes.size()) != expected || session.position % model.subsequence != 0) {
     fail(ErrorKind::checkpoint, "{} bytes of state after {} positions do not fit this model", bytes.size(),
          session.position);
@@ -117,7 +111,9 @@ std::shared_ptr<const Session> read_session(const std::filesystem::path& file, c
   const auto length = static_cast<size_t>(end - bytes.begin());
   try {
     const Json head = parse_json(as_text(bytes.first(length)));
-    if (head.at("form") != kForm) damaged("its form is unknown");
+    if (head.at("form") != kForm) {
+      fail(ErrorKind::checkpoint, "{}: the session was stored by another version; send the text again", name);
+    }
     if (head.at("model") != model.fingerprint) {
       fail(ErrorKind::checkpoint, "{}: the stored session is of another model or configuration; send the text again",
            name);

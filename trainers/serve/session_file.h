@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,8 +15,9 @@ namespace quire {
 
 // A stored session must agree with this.
 struct SessionModel {
-  std::string fingerprint;     // of weights and configuration
-  std::vector<RowPart> parts;  // of a row
+  std::string fingerprint;  // of weights and configuration
+  // Returns the bytes of state with these counts.
+  std::function<int64_t(const std::vector<NamedTensor>& counts)> state_bytes;
   int64_t vocabulary = 0;
   int64_t subsequence = 0;
 };
