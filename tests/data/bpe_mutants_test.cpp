@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -93,7 +93,7 @@ TEST(BpeTokenizer, MutantsOfFiles) {
   const size_t rounds = under_address_sanitizer() ? 1000 : 5000;
   for (size_t round = 0; round < rounds; ++round) {
     const std::string mutant = mutant_of(files[round % files.size()], parsed[round % files.size()], random);
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // processor time: other programs may have the cores
     try {
       const BpeTokenizer tokenizer(mutant, ends[round % files.size()], ends[round % files.size()]);
       std::vector<int32_t> ids;
@@ -105,7 +105,7 @@ TEST(BpeTokenizer, MutantsOfFiles) {
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
       ++refused;
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1)) << round;
+    EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC) << round;
   }
   rusage after{};
   ::getrusage(RUSAGE_SELF, &after);
