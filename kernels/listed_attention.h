@@ -57,7 +57,7 @@ struct ListedAttentionInputs {
 
 // Undefined tensors are not computed; every defined one is overwritten. Gradients of keys and values are 0 where no
 // query reads; with landmarks they are constant, and so are stored ones of another type than q's. Blocks of the pass
-// whose gradients are asked for have no key in common. dweight is 0 where no block is listed.
+// whose gradients (down_keys, down_values) are asked for have no key in common. dweight is 0 where no block is listed.
 struct ListedAttentionGradients {
   Tensor dq, dkeys, dvalues, dweight;
   Tensor down_keys = {}, down_values = {};

@@ -1,7 +1,7 @@
-// Stores what a layer carries of a document that is cut into blocks of equal length: of each whole block its keys and
-// values and a summary by which it is found, and the positions of the block that the document has begun. Keys of tokens
-// are rotated by their places within their blocks, so that a block can be put at any position later by rotating queries
-// (kernels/block_attention.h).
+// Stores what a layer carries of a document that is cut into blocks of equal length: the keys, the values and the
+// summary of each whole block, and the positions of the begun block, which is not whole yet. Blocks are chosen by their
+// summaries. Keys of tokens are rotated by their places within their blocks, so that a block can be put at any position
+// later by rotating queries (kernels/block_attention.h).
 #pragma once
 
 #include <optional>
@@ -21,8 +21,8 @@ struct BlockLogOptions {
   };
   int64_t period;               // positions of a block
   int64_t capacity;             // blocks; the oldest is dropped
-  std::vector<Entry> begun;     // logs of a position of the begun block
-  std::string name = "blocks";  // of the logs of whole blocks
+  std::vector<Entry> begun;     // logs of the begun block, with an entry per position
+  std::string name = "blocks";  // of the group of logs of whole blocks
   Shape keys, values;           // of a block: [L, Hk, ..]
   Entry summary;                // of a block
   LogPlace place = LogPlace::device;
@@ -30,7 +30,7 @@ struct BlockLogOptions {
   bool landmarks = false;           // the last key of a block is its summary; otherwise the mean of its keys
 };
 
-// Says which of the blocks that a pass makes become part of what each row carries: [R] each.
+// Says which of the N blocks that a pass makes of each row enter its state: `count` of them from `first` on, [R] each.
 struct AddedBlocks {
   std::vector<int64_t> first, count;
 };
@@ -40,8 +40,8 @@ class BlockLog {
   BlockLog(const Scope& scope, const BlockLogOptions& options);
 
   CarriedBlocks carried(const Forward& f) const { return carried_blocks(f, options_.period, tail_, blocks_, name_); }
-  // The logs x [R, T, ..] of positions behind those of the begun blocks, which are constant and stand at the end of the
-  // first max_tail places of each row.
+  // Returns x [R, T, ..], one for each log of the begun block, behind the carried positions: [R, max_tail + T, ..]. The
+  // carried ones have no gradient and stand at the end of the first max_tail places of each row.
   std::vector<Variable> behind_tails(Tape& tape, const StateView& state, const CarriedBlocks& carried,
                                      std::vector<Variable> x) const;
   // Returns summaries [first, last) of carried.max_length, [R, last - first, ..], oldest first, at the end of each row;
@@ -63,7 +63,7 @@ class BlockLog {
   // within their blocks, and values.
   void append_tokens(const Forward& f, const CarriedBlocks& carried, const Tensor& keys, const Tensor& values) const;
   // Queues positions of begun blocks, and N blocks of each row: keys, values and summaries [R, N, ..] or [R N, ..].
-  // Rows that add nothing must be told of as well: a document that begins in them ends what they hold. Undefined
+  // Call both for rows that add nothing as well: a document that begins in them ends what they carried. Undefined
   // tensors: no row has a block.
   void append_begun(const StateView& state, const Tensor& x) const { state.append(begun_.front(), x); }
   void append_blocks(const StateView& state, const AddedBlocks& added, const Tensor& keys, const Tensor& values,
@@ -80,12 +80,12 @@ class BlockLog {
   LogId summaries_;
 };
 
-// Returns what places candidates 0 to max_length - 1, the stored blocks, of which a row has the last ones. Without a
-// log no row has any. The index is left to the caller.
+// Returns the placing of candidates 0 to max_length - 1, the stored blocks, of which a row has the last ones. Without a
+// log no row has any. The caller sets `index`.
 ops::BlockPlacing placing_of(const BlockLog* log, const StateView& state, const CarriedBlocks& carried);
-// Returns keys or values [R, S, Hk, D] at the places index i32 [R, N L], -1 for zeros: [R, N, L, Hk, D].
+// Returns blocks [R, N, L, Hk, D] of keys or values [R, S, Hk, D], by the places `index` i32 [R, N L]; -1: zeros.
 Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length);
-// The log of blocks of the tokens' own keys, whose logs are named keys and values.
+// Returns the options for blocks of the tokens' own keys and values; `period` and `capacity` as in BlockLogOptions.
 BlockLogOptions log_of_tokens(int64_t period, int64_t capacity, int64_t key_heads, int64_t size, int64_t value_size);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 // Chooses the blocks with the largest scores for each query, among the stored ones and those of the pass. Scores and
-// masks exist for a piece of the blocks at a time: what grows with a document is its summaries alone.
+// masks are computed for one piece of the blocks at a time, so that only the summaries grow with the document.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,20 @@ struct BlockPiece {
 
 struct BlockChoice {
   int64_t stored;        // M: candidates that are stored blocks, the oldest first
-  int64_t count;         // of candidates, with those of the pass behind the stored ones
+  int64_t count;         // all candidates: behind the stored ones those of the pass
   int64_t top_k;         // K
   int64_t piece = 1024;  // stored candidates that have scores at a time
 
-  // All candidates; those of the pass belong to the last piece.
+  // Returns pieces of all candidates; those of the pass belong to the last piece.
   std::vector<BlockPiece> pieces() const;
 };
 
 using OfPiece = std::function<Tensor(const BlockPiece&)>;
 
-// Returns i32 [.., K]: candidates, the best first, ties to the older; -1: none. scores_of gives the scores of a piece,
-// [.., size]. mask_of gives u8 of the same shape, or with axes of 1 that are broadcast: which of them are candidates of
-// a query. There is no gradient. `scores`, if it is given, receives the scores of the chosen, [.., K], 0 for none.
+// Returns the numbers of the chosen candidates, i32 [.., K], the best first; of equal ones the older first; -1: none.
+// scores_of returns the scores of a piece, [.., size]. mask_of returns u8 of the same shape, or with axes of 1 that are
+// broadcast: 1 for the candidates that a query may choose. There is no gradient. `scores`, if it is given, receives the
+// scores of the chosen ones, [.., K], 0 for none.
 Tensor choose_blocks(const BlockChoice& choice, const OfPiece& scores_of, const OfPiece& mask_of,
                      Tensor* scores = nullptr);
 

@@ -1,5 +1,5 @@
-// Chosen entries of logs, where kernels read them fast. What lies in host memory is copied to the device, each chosen
-// entry once, while the device goes on with other work; what lies on the device is read there.
+// Makes chosen entries of logs readable by kernels. Entries in host memory are copied to the device, each chosen one
+// once, while the device goes on with other work; entries on the device are read where they lie.
 #pragma once
 
 #include <initializer_list>
@@ -13,20 +13,21 @@ namespace quire {
 struct FetchedEntries {
   std::vector<Tensor> logs;    // [N, ...] each, as they are stored
   std::vector<Tensor> scales;  // of each log; undefined where vectors have none
-  Tensor slot;                 // i32 [R, ...]: where the chosen entries stand in them; -1: none
+  Tensor slot;                 // i32 [R, ...]: the N of each chosen entry; -1: none
 
   // Sets the stored blocks of a call, from the logs of their keys and values.
   void give_blocks(ops::ListedAttentionInputs& to) const;
 };
 
-// Says in which numbers entries are returned.
+// Says in which number type entries are returned: as they are stored, or the one that the model computes in.
 enum class FetchAs { stored, computed };
 
-// chosen i32 [R, ...]: entries by slot, of C slots row r has those from r C on; -1: none. All logs have as many slots,
-// and all have scales or none has. Kernels that read the result are queued after await_fetched.
+// `chosen` i32 [R, ...] names entries by slot; with C slots per row, those of row r are r C, ..., r C + C - 1; -1:
+// none. All logs have equally many slots, and all have scales or none has. Queue kernels that read the result after
+// await_fetched.
 //
-// Vectors of other types than bf16 and the one that the model computes in come in the latter, without scales and each
-// chosen entry once, where `as` asks for that type, and on a GPU, which waits for their copies.
+// Vectors stored in other types than bf16 and the one that the model computes in are converted to the latter, without
+// scales and each chosen entry once, with FetchAs::computed and always on a GPU, which then waits for their copies.
 FetchedEntries fetch_entries(const StateView& state, std::initializer_list<VectorLog> logs, const Tensor& chosen,
                              FetchAs as = FetchAs::stored);
 void await_fetched(Device device);

@@ -15,8 +15,8 @@ struct VectorLog {
   LogId scale;  // bf16 [..]; undefined where the type has no scales
 };
 
-// Declares the log `name` and, for i8 and f8, the log of its scales behind it. none: the type that the model computes
-// in.
+// Declares the log `name` and, for i8 and f8, the log of its scales behind it. dtype none: the type that the model
+// computes in.
 VectorLog declare_vectors(const Scope& scope, LogGroupId group, const std::string& name, const Shape& entry,
                           std::optional<DType> dtype);
 // Calls write(log, entries) for the log and for its scales, with `entries` [R, N, .., D] as they are stored.

@@ -10,12 +10,13 @@
 
 namespace quire {
 
-// The part of a document that lies in a row of a pass.
+// The part of a document that lies in a row of a pass. A cell is one of the T positions of a row; a slot is a position
+// of the document, landmarks included.
 struct HilsSpan {
-  int64_t row, begin, count;  // its cells
-  int64_t slot;               // of the document, at which it begins
+  int64_t row, begin, count;  // its row, first cell and number of cells
+  int64_t slot;               // the slot of its first cell
   int64_t stored = 0;         // whole chunks before it that the row carries
-  int64_t tail = 0;           // slots of the chunk that it goes on with, of which the row carries the last ones
+  int64_t tail = 0;           // slots that the row carries of the chunk with which the span goes on
 };
 
 // A row has N places for stored chunks, of which the last ones are filled, `before` places for carried keys, and T
@@ -28,7 +29,7 @@ struct HilsTables {
   int64_t near = 0;       // chunks among the carried keys
   int64_t before = 0;     // places for carried keys
   int64_t own = 0;        // G: places for chunks that end in the pass, at least 1
-  int64_t positions = 0;  // all positions are below it
+  int64_t positions = 0;  // larger than all positions
   Tensor block;           // i32 [R, before + T]: the number of the chunk, -1 for places without a key
   Tensor first;           // i32 [R, T]: the number of the chunk in which the window begins
   Tensor marks;           // u8 [R, before + T]: 1 for landmarks

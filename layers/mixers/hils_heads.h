@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Weights [out, in] of a layer of width E, as variables or parameters. What its options leave out is undefined.
+// Weights [out, in] of a layer of width E, as variables or parameters. Those that its options leave out are undefined.
 template <typename V>
 struct HilsWeightsOf {
   V query, key, value;     // [H D, E], [Hk D, E], [Hk Dv, E]
@@ -34,7 +34,7 @@ struct HilsHeads {
   Variable shared;            // [R, G, H, D]: the learned query at the landmarks; undefined without
 };
 
-// z [R, T, E].
+// Returns the projections of z [R, T, E], normalised and rotated.
 HilsHeads hils_heads(Tape& tape, const HilsConfig& config, const HilsShape& shape, const HilsWeights& weights,
                      const Variable& z, const HilsTables& tables, const HilsRotation& rotation);
 

@@ -26,13 +26,12 @@ class HilsLayer final : public Part {
   HilsRotation rotation(int64_t positions, const Tensor& like, int64_t step = 1) const;
   // Gives `in` what is carried, rotated by positions of this pass.
   void read_state(const Forward& f, const HilsChunks& chunks, const HilsTables& tables, HilsInput& in) const;
-  // Returns the slots, in the log, of stored chunks by their places below `stored`, as many for every row: i32 [R,
-  // n].
+  // Returns the slots in the log of stored chunks, given by their places below `stored`, n for every row: i32 [R, n].
   Tensor stored_slots(const Forward& f, const std::vector<int32_t>& places, int64_t stored) const;
-  // Returns their keys and values, [R, n, S, Hk, ..].
+  // Returns keys and values of these chunks, [R, n, S, Hk, ..].
   std::pair<Tensor, Tensor> fetch(const Forward& f, const std::vector<int32_t>& places, int64_t stored,
                                   DType type) const;
-  // Entry n of a row of x [R, n, .., ..] lies back[R, n] chunks before the one that positions count from.
+  // Rotates x [R, n, .., ..], whose entry i of row r lies back[r, i] chunks before the one that positions count from.
   void rotate_back(const Tensor& x, const std::vector<int32_t>& back, int64_t farthest) const;
   void write_state(const Forward& f, const HilsChunks& chunks, const HilsTables& tables, const CarriedBlocks& carried,
                    const HilsHeads& heads, const HilsMix& mix) const;

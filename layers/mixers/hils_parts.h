@@ -1,4 +1,4 @@
-// The parts of hils_mix, which share what a pass of a layer is given.
+// The steps of hils_mix as functions of a class, which holds the inputs of a pass of a layer.
 #pragma once
 
 #include "layers/mixers/hils_pass.h"
@@ -18,30 +18,29 @@ class HilsParts {
 
   // Reads the window of keys and values [R, before + T, Hk, ..].
   void read_window(HilsMix& mix, const Variable& keys, const Variable& values) const;
-  // Keys or values of the pass behind those that are carried.
+  // Returns keys or values of the pass behind the carried ones, [R, before + T, Hk, ..].
   Variable behind(const Tensor& before, const Variable& x) const;
   // Returns the regular lines of own chunks, [R, Hk, G, S - 1, ..], of lines [R, before + T, Hk, ..].
   Variable own_lines(const Variable& lines) const;
-  // keys [R, before + T, Hk, D]; regular [R, Hk, G, S - 1, D].
+  // Returns the summaries of own chunks; keys [R, before + T, Hk, D], regular [R, Hk, G, S - 1, D].
   HilsSummaries summaries(const Variable& keys, const Variable& regular) const;
-  // Scores of the N stored and the G own chunks, [R, H, T, N + G]; keys [R, Hk, N + G, S - 1, D].
+  // Return scores of the N stored and the G own chunks, [R, H, T, N + G]; keys [R, Hk, N + G, S - 1, D].
   Variable summary_scores(const HilsSummaries& own) const;
   Variable exact_scores(const Variable& keys) const;
   // Chooses for each key head: i32 [R, Hk, T, K], in ascending order.
   Tensor best(const Tensor& scores, const Tensor& window_sum) const;
-  // Returns the chosen places as numbers of blocks; with `all` of all stored chunks, otherwise of those that are
-  // chosen.
+  // Returns the chosen places as numbers of blocks, which count all stored chunks with `all`, else the chosen ones.
   HilsReads reads(const Tensor& chosen, bool all) const;
   std::vector<int32_t> all_stored() const;
-  // Keys and values of stored chunks [R n, S, Hk, ..], of places [R, n].
+  // Returns keys and values [R n, S, Hk, ..] of the stored chunks at places [R, n].
   std::pair<Tensor, Tensor> stored(const std::vector<int32_t>& places) const;
-  // Keys of stored and own chunks by key head, [R, Hk, N + G, S - 1, D].
+  // Returns the keys of stored and own chunks by key head, [R, Hk, N + G, S - 1, D].
   Variable all_keys(const Tensor& stored, const Variable& own) const;
   Variable read_chunks(const HilsMix& mix, const HilsReads& reads, const std::pair<Tensor, Tensor>& stored,
                        const Variable& keys, const Variable& values) const;
-  // Gathers the scores of chosen places and weighs them, the window and nothing.
+  // Gathers the scores of chosen places, and computes the weights of these, the window and the zero of softmax_one.
   void weigh(HilsMix& mix, const Variable& scores) const;
-  // Returns what the window gives, weighted.
+  // Returns the output of the window times its weight.
   Variable of_window(const HilsMix& mix) const;
 
  private:

@@ -36,12 +36,12 @@ struct HilsSummaries {
 
 struct HilsMix {
   Variable out;             // [R, T, H, Dv]
-  Variable window;          // [R, T, H, Dv]: what the window alone gives
-  Variable window_sum;      // wide [R, H, T]: the log of its sum
+  Variable window;          // [R, T, H, Dv]: attention within the window alone
+  Variable window_sum;      // wide [R, H, T]: the log of the window's sum of exponentials
   HilsSummaries summaries;  // undefined with window_only, and with summary: exact
   Tensor chosen;     // i32 [R, Hk, T, K]: places below N + G, in ascending order; -1: none. Undefined when K is 0
-  Variable scores;   // wide [R, H, T, K] of these
-  Variable weights;  // wide [R, H, T, K + 2]: of these, of the window, and of nothing
+  Variable scores;   // wide [R, H, T, K]: of the chosen ones
+  Variable weights;  // wide [R, H, T, K + 2]: of the chosen ones, the window and the zero of softmax_one
 };
 
 }  // namespace quire

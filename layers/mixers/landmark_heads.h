@@ -1,5 +1,6 @@
-// Landmark attention (Mohtashami and Jaggi 2023): a landmark behind each block of tokens, grouped softmax in training,
-// and at inference the blocks of the whole document, of which each query reads those whose landmarks it likes best.
+// Landmark attention (Mohtashami and Jaggi 2023): a landmark stands behind each block of tokens. Training uses a
+// grouped softmax; at inference each query reads those stored blocks of the document whose landmarks have the highest
+// scores.
 #pragma once
 
 #include <memory>
@@ -16,8 +17,8 @@
 
 namespace quire {
 
-// Blocks that the heads of a token (selection: token) or the tokens of a head (head) choose together: those that one of
-// them likes best.
+// Chooses blocks for all heads of a token (selection: token) or all tokens of a head (head) together: those for which
+// the highest score of any of them is largest.
 struct SharedChoice {
   BlockSelection selection;
   BlockComparison compare;
@@ -30,17 +31,17 @@ struct SharedChoice {
   Tensor operator()(const Tensor& q, const Tensor& landmarks, const Tensor& exists, const Tensor& reads) const;
 };
 
-// From queries, keys and values to what the heads have read.
+// Computes the heads' outputs from queries, keys and values.
 class LandmarkHeads {
  public:
   LandmarkHeads(const Scope& scope, const LandmarkConfig& config, const HeadShape& shape, Position position,
                 const RopeConfig& rope, std::shared_ptr<PositionTables> tables, Initializer context_miss);
 
-  // q [R, T, H, D], k [R, T, Hk, D], v [R, T, Hk, Dv], not rotated. [R, T, H, Dv].
+  // Returns [R, T, H, Dv] of q [R, T, H, D], k [R, T, Hk, D] and v [R, T, Hk, Dv], which are not rotated yet.
   Variable operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const;
 
  private:
-  // Returns how many blocks stand before the current one of each row, where blocks are put.
+  // Returns for each row how many blocks stand before its current one, as `positions` puts them.
   std::vector<int64_t> blocks_before(const CarriedBlocks& carried) const;
   // The stored blocks that queries read: q is rotated by the position in the row's current block.
   struct Chosen {
@@ -49,7 +50,7 @@ class LandmarkHeads {
   };
   Chosen choose(const Forward& f, const CarriedBlocks& carried, const Tensor& q) const;
   Tensor best_blocks(const Forward& f, const CarriedBlocks& carried, const Tensor& q, const Tensor& landmarks) const;
-  // `reads` receives what was read of each block, when somebody listens.
+  // `reads` receives the share that each block was read with, where retrievals or telemetry are reported.
   BlockAttention stored(const Forward& f, const CarriedBlocks& carried, const Variable& q, const Chosen& chosen,
                         std::vector<BlockRead>& reads) const;
   // Returns the logit of the context-miss token, [R, T, H, 1].

@@ -26,7 +26,7 @@ struct MobaConfig {
   MobaCarry carry;
 
   bool carries() const { return carry.length > 0; }
-  // Blocks before its own that a query chooses from; without a value there is no limit.
+  // Returns how many blocks before its own a query chooses from; none: there is no limit.
   std::optional<int64_t> farthest() const {
     return max_distance || !carries() ? max_distance : std::optional(carry.length);
   }

@@ -17,13 +17,13 @@
 
 namespace quire {
 
-// From queries, keys and values to what the heads have read.
+// Computes the heads' outputs from queries, keys and values.
 class MobaHeads {
  public:
   MobaHeads(const Scope& scope, const MobaConfig& config, const HeadShape& shape, Position position,
             const RopeConfig& rope, std::shared_ptr<PositionTables> tables);
 
-  // q [R, T, H, D], k [R, T, Hk, D], v [R, T, Hk, Dv], not rotated. [R, T, H, Dv].
+  // Returns [R, T, H, Dv] of q [R, T, H, D], k [R, T, Hk, D] and v [R, T, Hk, Dv], which are not rotated yet.
   Variable operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const;
 
  private:
@@ -32,7 +32,7 @@ class MobaHeads {
   // Says which of a piece of the stored blocks and of those of the pass a query may choose, u8 [R, T, 1, size].
   Tensor candidates(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
                     const BlockPiece& piece) const;
-  // The blocks of the pass, for listed_attention, of which a row has up to `count`.
+  // Holds the blocks of the pass for listed_attention; a row has up to `count`.
   struct OwnBlocks {
     int64_t count;
     Tensor spans;

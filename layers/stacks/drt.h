@@ -31,7 +31,7 @@ class DrtStack final : public Stack {
     ListValues lists;
     std::vector<std::unique_ptr<Block>> blocks;
   };
-  // Returns the whole chunks of the pass, from x [R, T, E] behind the begun ones: [R N, C, E].
+  // Returns the whole chunks of the pass, [R N, C, E], from x [R, T, E] and the carried positions of begun chunks.
   Variable chunks(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const Variable& x) const;
 
   DrtConfig config_;
@@ -48,7 +48,7 @@ class DrtStack final : public Stack {
   ChunkHooks hooks_;
 };
 
-// Layers of the lower part.
+// Returns the number of lower layers.
 int64_t lower_layers(const DrtConfig& config, const ModelConfig& model);
 
 }  // namespace quire

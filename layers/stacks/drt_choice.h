@@ -1,4 +1,4 @@
-// The best earlier chunks for each landmark.
+// Chooses the best earlier chunks for each landmark.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct ChunkHooks {
   }
 };
 
-// Scores that no parameter has a part in (scores: bm25, file). All groups choose the same by them.
+// Scores that depend on no parameter (scores: bm25, file). All groups choose the same chunks by them.
 struct GivenScores {
   OfPiece of;  // [R, N, size], wide, for each whole chunk of the pass; undefined: scores are learned or drawn
   // Says whether chunk i of a row may read chunk `number` of its document; undefined: it may read all earlier ones.
@@ -31,8 +31,8 @@ struct GivenScores {
   Tensor index, scores;
 };
 
-// The M stored chunks of a row, oldest first, and the N of the subsequence are candidates 0 to M + N - 1. Scores exist
-// for a piece of them at a time: what grows with a document is its landmarks alone.
+// The M stored chunks of a row, oldest first, and the N of the subsequence are candidates 0 to M + N - 1. Scores are
+// computed for one piece of them at a time, so that only the landmarks grow with the document.
 class ChunkChoice {
  public:
   // `name` is that of the group's scope, for its random numbers.
@@ -56,7 +56,7 @@ class ChunkChoice {
   // Says which of a piece are candidates: u8 [R, N, piece].
   Tensor mask(const Forward& f, const GivenScores& given, const ChunkCut& cut, const CarriedBlocks& carried,
               const Piece& piece) const;
-  // Returns the scores, with noise in training: [R, N, piece].
+  // Returns the scores by which chunks are chosen, with noise in training: [R, N, piece].
   Tensor wishes(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
                 const CarriedBlocks& carried, const Piece& piece, const BlockLog* store, const ChunkHooks& hooks) const;
   // Returns [R, N, piece]: Gumbel noise of the candidates, or with scores: random the numbers that order them.

@@ -94,7 +94,7 @@ struct DrtConfig {
   std::optional<int64_t> key_heads;
   DrtCarry carry;
 
-  // Says whether chunks are chosen by scores that no parameter has a part in.
+  // Says whether chunks are chosen by scores that depend on no parameter.
   bool gives_scores() const { return scores == ChunkScores::bm25 || scores == ChunkScores::file; }
   // Returns how many chunks back a chunk can read.
   int64_t farthest() const { return max_distance.value_or(carry.length); }

@@ -21,7 +21,7 @@ struct ListValues {
 
 class ChunkReader final : public Part {
  public:
-  // `stack` is its path.
+  // `stack` is the scope path of the stack.
   ChunkReader(const Scope& scope, const ModelConfig& model, const DrtConfig& config, const std::string& stack,
               int64_t group);
 

@@ -38,7 +38,8 @@ class ChunkRetriever {
                   const Tensor& slot, const BlockLog* store) const;
   // Returns the scores [R, N, K] of what was chosen by given ones, as `weights` says.
   Variable given_scores(const GivenScores& given) const;
-  // Leaves the lists that the next pass of each row begins with, of ages and weights [R, 1 + N, K].
+  // Writes to the state the list of each row's last chunk, with which its next pass begins, from ages and weights
+  // [R, 1 + N, K].
   void write_lists(const Forward& f, const ChunkCut& cut, const Tensor& ages, const Tensor& weights) const;
   // NAME.back.N: the share of what is read that lies N to 2 N - 1 chunks before the chunk of the query, for N = 1, 2,
   // 4, ...; NAME.largest: the mean of the largest weight of a list, over the queries that read it; NAME.new: the share

@@ -19,8 +19,8 @@ class ChunkScoresFile {
   // or occurs twice, and a score that is not finite.
   explicit ChunkScoresFile(const std::string& path);
 
-  // Returns the scores of the candidates that the file names. A document without a name is Error(config), one that the
-  // file does not know, or not to its end, is Error(data).
+  // Returns the scores of the candidates that the file names. Throws Error(config) for a document without a name, and
+  // Error(data) for one that the file lacks or does not have to its end.
   GivenScores scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, DType wide) const;
 
  private:

@@ -13,12 +13,12 @@ class ChunkWords {
  public:
   ChunkWords(const Scope& scope, const DrtConfig& config);
 
-  // Returns the scores of the candidates of ChunkChoice (GivenScores): 0 for what is no earlier chunk of its document.
-  // Also queues the tokens of the pass.
+  // Returns the scores of the candidates of ChunkChoice (GivenScores): 0 for those that are no earlier chunk of the
+  // document. Also queues the tokens of the pass for the state.
   OfPiece scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, DType wide) const;
 
  private:
-  // The tokens of the row's whole chunks, one after the other.
+  // Returns for each row the tokens of its whole chunks, one after the other.
   std::vector<std::vector<int32_t>> of_pass(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried) const;
   void write(const Forward& f, const ChunkCut& cut, const std::vector<std::vector<int32_t>>& words) const;
 

@@ -19,7 +19,7 @@ struct EnumNames<StateType> {
                                                                                        {StateType::fp8, "fp8"}});
 };
 
-// The type that is stored; without a value the one that the model computes in.
+// Returns the type that is stored; none: the one that the model computes in.
 inline std::optional<DType> stored_type(StateType type) {
   switch (type) {
     case StateType::f32:
@@ -36,18 +36,18 @@ inline std::optional<DType> stored_type(StateType type) {
   return std::nullopt;
 }
 
-// Says whether what is stored is rounded: what is read then depends on when it was stored.
+// Says whether stored numbers are rounded, so that what is read depends on the step in which it was stored.
 inline bool rounds(StateType type) {
   return type != StateType::automatic && type != StateType::f32;
 }
 
-// Blocks or chunks of tokens.
+// Options for carried blocks or chunks of tokens.
 struct BlockCarry {
   int64_t length = 1280;
   LogPlace place = LogPlace::device;
   StateType dtype = StateType::automatic;
 
-  // Holds the texts that differ between mechanisms.
+  // Holds the help texts that differ between mechanisms.
   struct Texts {
     std::string_view length;
     std::string_view unit;

@@ -1,5 +1,5 @@
-// Interface of what a mechanism keeps of a row beside its state and can make again from it, such as an index over the
-// entries of a log. The pool owns one per row and tells it when the state that it was made from is gone.
+// Interface of data that a mechanism derives from a row's state and can derive again, such as an index over the entries
+// of a log. The pool owns one per row and clears it when the state that it was derived from is gone.
 #pragma once
 
 namespace quire {
@@ -10,7 +10,7 @@ class DerivedState {
   DerivedState(const DerivedState&) = delete;
   DerivedState& operator=(const DerivedState&) = delete;
   virtual ~DerivedState() = default;
-  // The row begins a document, was cleared, or was loaded: what was made of its state no longer holds.
+  // Called when the row begins a document, was cleared or was loaded: what was derived no longer holds.
   virtual void clear() = 0;
 };
 

@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Consecutive entries of a log that were made in one step (a count of commits).
+// Consecutive entries of a log that were made in one step; `step` counts commits.
 struct LogRun {
   int64_t step;
   int64_t count;
@@ -20,7 +20,7 @@ struct LogPositions {
   // `segment` is T, the largest number of tokens of a step.
   LogPositions(const StateLayout::LogGroup& spec, int64_t rows, int64_t segment);
 
-  // The slot of an entry counted from the oldest one that can be read.
+  // Returns the slot of an entry, which is counted from the oldest one that can be read.
   int64_t slot_of(int64_t row, int64_t entry) const;
   // Afterwards no earlier entry can be read; head stays where it is.
   void begin_document(int64_t row);
@@ -35,9 +35,9 @@ struct LogPositions {
   void queue_renewal(const Renewal& renewal);
   // Forgets what a failed step has queued.
   void forget();
-  // The commit. last: the segment of each row that its state comes from.
+  // At the commit: queued entries count as made in the step `clock`. last: the segment that a row's state comes from.
   void renew(const std::vector<Segment>& last, int64_t clock);
-  // `added` entries were appended in the step `clock`.
+  // At the commit: adds the entries that were appended in the step `clock`.
   void advance(int64_t row, int64_t added, int64_t clock);
 
   int64_t capacity;  // entries that can be read
@@ -45,8 +45,8 @@ struct LogPositions {
   LogGroupOptions options;
   std::vector<int64_t> head;              // the slot of the next entry
   std::vector<int64_t> length;            // entries that can be read
-  std::vector<int64_t> written;           // of the document
-  std::vector<int64_t> taken;             // entries of this step; -1: none were offered
+  std::vector<int64_t> written;           // entries of the row's document so far
+  std::vector<int64_t> taken;             // entries that this step appends; -1: append was not called
   std::vector<std::vector<LogRun>> runs;  // oldest first; with ages
 
  private:

@@ -52,7 +52,7 @@ struct LogGroupOptions {
   LogPlace place = LogPlace::device;
   // Appended entries wait outside the ring for the commit, so that the ring has no more slots than entries.
   bool waits = false;
-  // The step in which each entry was made is kept.
+  // Also keeps the step in which each entry was made.
   bool ages = false;
 };
 
@@ -85,7 +85,7 @@ class StateLayout {
   RegisterId add_register(const std::string& name, const Shape& shape, const RegisterOptions& options = {});
   LogGroupId add_log_group(const std::string& name, int64_t length, const LogGroupOptions& options = {});
   LogId add_log(LogGroupId group, const std::string& name, const Shape& entry, std::optional<DType> dtype = {});
-  // make is called for a row when it is needed first.
+  // `make` is called for a row when its derived state is first used.
   template <typename T>
   DerivedId<T> add_derived(std::function<std::unique_ptr<T>()> make) {
     derived_.emplace_back(std::move(make));

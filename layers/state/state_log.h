@@ -32,12 +32,12 @@ class StateLog {
   // Forgets what a failed step has queued.
   void forget();
 
-  // The commit, in this order. last: the segment of each row that its state comes from.
+  // A commit calls these in this order. last: the segment of each row that its state comes from.
   void write_replacements(const LogPositions& positions, const std::vector<Segment>& last);
   void begin_document(const LogPositions& positions, int64_t row) const;
   void write_appends(const LogPositions& positions);
 
-  // Entries of this step by row; -1: none were offered.
+  // [rows]: entries that this step appends; -1: append was not called.
   std::vector<int64_t> taken;
 
  private:

@@ -27,13 +27,13 @@ class StatePool {
   int64_t bytes() const { return bytes(LogPlace::device) + bytes(LogPlace::host); }
   int64_t bytes(LogPlace place) const;
 
-  // Rows whose document begins are emptied. batch has all rows of the pool.
+  // Empties the rows whose document begins. batch has all rows of the pool.
   void begin_step(const Batch& batch);
   StateView view(int64_t begin, int64_t end) { return {state_, begin, end}; }
   // Makes this step's puts and appends visible. Rows flagged in cleared (non-finite values) are emptied instead.
   void commit(std::span<const uint8_t> cleared = {});
 
-  // To and from checkpoints (state_save.h): the bytes of one row at a time, and a few numbers of every row.
+  // Save to and load from checkpoints (state_save.h): the bytes of one row at a time, and a few numbers of every row.
   std::vector<RowPart> row_parts() const { return quire::row_parts(state_); }
   void save_row(int64_t row, const WriteBytes& write, RowExtent extent = RowExtent::whole) const {
     quire::save_row(state_, row, write, extent);
@@ -46,7 +46,7 @@ class StatePool {
   void load_row(int64_t row, const ReadBytes& read, RowExtent extent = RowExtent::whole) {
     quire::load_row(state_, row, read, extent);
   }
-  // Everything that is carried as tensors [rows, ...], to compare pools; values and rings are the pool's own.
+  // Returns the whole state as tensors [rows, ...], to compare pools; values and rings are the pool's own, not copies.
   std::vector<NamedTensor> tensors() const { return state_tensors(state_); }
 
  private:

@@ -1,4 +1,4 @@
-// Everything that the rows of a rank carry, as the pool keeps it and views read it.
+// Holds everything that the rows of a rank carry. The pool owns it, and views read it.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ struct StateRows {
   std::vector<LogPositions> groups;
   std::vector<StateLog> logs;
   std::vector<Derived> derived;
-  int64_t clock = 0;  // commits
+  int64_t clock = 0;  // number of commits
 
   // Holds, for the step, all segments in the order of their rows, the place of the first one of each row and the end,
   // and the segment that each row's state comes from (count 0 for a row without tokens).

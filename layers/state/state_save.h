@@ -21,7 +21,7 @@ namespace quire {
 // The largest number of bytes of a row that are handed over at once, ages aside.
 inline constexpr int64_t kStatePieceBytes = int64_t{4} << 20;
 
-// One of the things that the bytes of a row are made of.
+// One part of the bytes of a row: a register, the ages of a group of logs, or a log.
 struct RowPart {
   std::string name;
   DType dtype;
@@ -29,9 +29,9 @@ struct RowPart {
   int64_t bytes() const { return shape.numel() * static_cast<int64_t>(size_of(dtype)); }
 };
 
-// In the order of the bytes.
+// Returns the parts of a row in the order of its bytes.
 std::vector<RowPart> row_parts(const StateRows& state);
-// Error(checkpoint) that names the first part of a stored row which this configuration has not, or has otherwise.
+// Throws Error(checkpoint) that names the first part whose name, type or shape in a stored row is not the expected one.
 void require_fitting(std::span<const RowPart> stored, std::span<const RowPart> expected);
 
 // Says which slots of logs are among the bytes of a row: all, or only those that can be read, which are few while a
@@ -53,7 +53,7 @@ void load_counts(StateRows& state, int64_t begin, int64_t end, const GetTensor& 
 using ReadBytes = std::function<void(std::span<std::byte>)>;
 void load_row(StateRows& state, int64_t row, const ReadBytes& read, RowExtent extent = RowExtent::whole);
 
-// All of it as tensors [rows, ...]. Values and rings are those of the state itself.
+// Returns the whole state as tensors [rows, ...]. Values and rings are those of the state itself, not copies.
 std::vector<NamedTensor> state_tensors(const StateRows& state);
 
 }  // namespace quire
