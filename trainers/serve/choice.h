@@ -1,4 +1,4 @@
-// A document that the engine reads and continues for a request: what is asked for, and what came of it.
+// A document that the engine reads and continues for a request: the request for one continuation, and its result.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ struct Session {
   int64_t bytes() const { return static_cast<int64_t>(state.bytes.size() + tail.size() * sizeof(int32_t)) + 4096; }
 };
 
-// How likely the model finds tokens.
+// Log probabilities of consecutive tokens, and of the most likely ones at their places.
 struct TokenScores {
   std::vector<int32_t> ids;
   std::vector<double> log_probabilities;  // in nats
@@ -34,7 +34,7 @@ struct TokenScores {
   size_t top_count = 0;
 };
 
-// The end of the reading of a text, from which its other continuations begin.
+// The state and the logits at the end of a text, from which its other continuations begin.
 struct ReadText {
   RowState state;
   int64_t position = 0;
@@ -49,11 +49,11 @@ struct Choice {
   std::shared_ptr<const std::vector<int32_t>> text;  // behind the session's tokens; else with BOS
   SamplingOptions sampling;
   std::vector<std::string> stops;
-  std::optional<int64_t> top;  // scores are asked for, with so many of the most likely tokens
+  std::optional<int64_t> top;  // with a value: scores are asked for, with this many most likely tokens
   int64_t first_scored = std::numeric_limits<int64_t>::max();  // token of the text from which on targets are scored
   bool keep = false;                                           // makes a session instead of a continuation
-  std::shared_ptr<const ReadText> start;                       // of a sibling; the engine sets it
-  // More continuations of the same text, which go on from where its reading has ended.
+  std::shared_ptr<const ReadText> start;                       // where a sibling begins; the engine sets it
+  // Further continuations of the same text, which begin with the state at its end.
   std::vector<std::shared_ptr<Choice>> siblings;
 
   // Called by the engine's thread: after each token when `stream`, and when the choice has ended.

@@ -28,8 +28,8 @@ class ConnectionWatch {
   void closing(const void* connection);
   void receives(const void* connection, std::shared_ptr<HttpExchange> exchange);  // a body
   void works(const void* connection, std::shared_ptr<HttpExchange> exchange);     // a request was received
-  // It was answered. lingers: the connection ends, and the client may still be sending. Its bytes are dropped for a
-  // while, since closing at once could destroy the answer on its way.
+  // The request was answered. lingers: the connection ends while the client may still be sending. Its bytes are dropped
+  // for a while, since closing at once could destroy the answer on its way.
   void idles(const void* connection, bool lingers);
 
  private:

@@ -52,10 +52,10 @@ class Engine {
     std::shared_ptr<Choice> choice;
     std::vector<int32_t> text;  // what is to be read
     int64_t base = 0;           // tokens of the document before the text
-    int64_t position = 0;       // model positions read
-    int64_t end = 0;            // and to read
+    int64_t position = 0;       // model positions of the document that were read
+    int64_t end = 0;            // model positions to which the text is read
     bool continues = false;     // the request's text was read
-    std::vector<float> logits;  // behind everything read; empty when they are not there
+    std::vector<float> logits;  // at the last position that was read; empty when not computed
   };
   using Row = std::unique_ptr<Reading>;
 

@@ -1,4 +1,4 @@
-// The text of a continuation while it grows: it ends before a stop string, and says what can be sent already.
+// Holds the text of a continuation as it grows, ends it before a stop string, and says how much of it can be sent.
 #pragma once
 
 #include <string>

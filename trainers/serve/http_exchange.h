@@ -25,7 +25,7 @@ class HttpExchange : public Reply {
   void suspend();
   // Sends what was answered.
   MHD_Result queue();
-  // Nothing can be sent any more. Writes the line of the log.
+  // Called when nothing can be sent any more. Writes the line of the log.
   void complete(bool sent, const std::string& client);
   size_t body_bytes() const { return body_bytes_; }
   ServeRequest take_request();
@@ -37,9 +37,9 @@ class HttpExchange : public Reply {
   void write(const std::string& piece) override;
   void end_stream() override;
   void when_gone(std::function<void()> gone) override;
-  // The request was refused by other means.
+  // Called when the request was refused with a response that did not go through send().
   void set_refused(int status);
-  // The client has closed its side of the connection.
+  // Called when the client has closed its side of the connection.
   void client_left();
 
  private:

@@ -16,7 +16,7 @@ struct HttpRules {
   int64_t max_body = int64_t{16} << 20;
 };
 
-// The words of the first line where they lie in the head. The target is a path, or http://host/path.
+// Points to the words of the request line, in the memory of the head. The target is a path, or http://host/path.
 struct RequestLine {
   const char *method, *target, *version;
 };
@@ -24,11 +24,11 @@ struct RequestLine {
 // Returns the path of a target.
 std::string path_of(const std::string& target);
 
-// Throws ServeError for a head that two programs could read differently (request smuggling), that is too large, or that
-// comes from someone who may not ask.
+// Throws ServeError for a head that two programs could read differently (request smuggling), that announces too large a
+// body, that comes from someone who may not ask (token, Host, Origin), or that names no route of the service.
 void check_head(MHD_Connection* connection, const RequestLine& line, const HttpRules& rules);
 
-// Returns whether an address such as 127.0.0.1, ::1 or localhost means this machine alone.
+// Says whether an address such as 127.0.0.1, ::1 or localhost means this machine alone.
 bool is_loopback(const std::string& host);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// The most likely tokens at a place of a text, with their probabilities.
+// Finds the most likely tokens at a place of a text, and their log probabilities in nats.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ double log_sum_exp(std::span<const float> logits);
 // Returns up to `count` ids with logit - log_sum, the largest first; ties go to the lower id.
 std::vector<std::pair<int32_t, double>> likely_tokens(std::span<const float> logits, double log_sum, size_t count);
 
+// Appends a token, its log probability and the `top_count` most likely tokens at its place.
 void append(TokenScores& scores, int32_t id, double log_probability, const std::vector<std::pair<int32_t, double>>& top,
             size_t top_count);
 // Does the same for a token whose probability is known. The most likely tokens have theirs relative to it, so that a

@@ -1,4 +1,4 @@
-// The lists of a reply's logprobs, as JSON.
+// Writes the lists of a reply's logprobs as JSON.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class LogProbabilities {
   LogProbabilities(const TokenTexts& texts, CharacterCount before) : texts_(texts), text_(before) {}
 
   void add_unscored(int32_t id);
-  // Tokens [begin, end) of the scores.
+  // Adds tokens [begin, end) of the scores.
   void add(const TokenScores& scores, size_t begin, size_t end);
-  // The text up to here.
+  // Counts the text of the reply up to the last token that was added.
   const CharacterCount& text() const { return text_; }
   std::string json() const;
 

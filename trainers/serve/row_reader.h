@@ -28,7 +28,7 @@ class RowReader {
   int64_t subsequence() const { return subsequence_; }
   const Insertion& insertion() const { return inserter_.insertion(); }
   int64_t row_bytes() const { return state_.row_bytes(0, RowExtent::whole); }  // that the state of a row takes here
-  // Returns the bytes of a RowState with these counts. Throws Error(checkpoint) for counts of other state.
+  // Returns the size of RowState::bytes for these counts. Throws Error(checkpoint) for counts of another model's state.
   int64_t bytes_of(const std::vector<NamedTensor>& counts) const { return state_.readable_bytes(getter_of(counts)); }
 
   // A piece of a document that a row reads in one step.
@@ -36,7 +36,7 @@ class RowReader {
     int64_t row = 0;
     int64_t position = 0;  // model positions of the document that were read before
     int64_t count = 0;     // model positions to read, at most subsequence()
-    // Tokens from the first one of the piece on; those behind the piece are only targets.
+    // Tokens from the piece's first one on; those behind the piece are targets only.
     std::span<const int32_t> text = {};
     // Targets from this token of the document on are scored.
     int64_t first_scored = std::numeric_limits<int64_t>::max();

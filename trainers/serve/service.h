@@ -1,4 +1,4 @@
-// Answers the requests of a server, whatever carries them to it.
+// Answers the requests of a server, apart from the protocol that carries them.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ void reply_to(const std::shared_ptr<Reply>& reply, const std::function<void()>& 
 
 class Service {
  public:
-  // The model and the metrics must outlive this, and whatever `post` runs must have ended before.
+  // The model and the metrics must outlive this, and tasks given to `post` must end before this is destroyed.
   Service(LoadedModel& model, const ServiceOptions& options, ServerMetrics& metrics, Post post);
 
   // Answers on the calling thread, or later on another one. Throws nothing: errors are replies.

@@ -13,7 +13,7 @@
 
 namespace quire {
 
-// A stored session must agree with this.
+// Properties of the model, with which a stored session must agree.
 struct SessionModel {
   std::string fingerprint;  // of weights and configuration
   // Returns the bytes of state with these counts.
@@ -22,7 +22,7 @@ struct SessionModel {
   int64_t subsequence = 0;
 };
 
-// Replaces the file at once. Throws Error(disk).
+// Replaces the file in one atomic step. Throws Error(disk).
 void write_session(const std::filesystem::path& file, const Session& session, const SessionModel& model);
 // Throws Error(checkpoint) for a file that is damaged or of another model, Error(disk) for one that cannot be read.
 std::shared_ptr<const Session> read_session(const std::filesystem::path& file, const SessionModel& model);

@@ -27,7 +27,7 @@ class SessionStore {
 
   // Returns the session, from disk when it is not in main memory. Throws ServeError(404) when there is none.
   std::shared_ptr<const Session> find(const std::string& name);
-  // Says that a request writes a session, until it is released or destroyed; one thread at a time uses it.
+  // Keeps other requests from writing a session until it is released or destroyed; one thread at a time uses it.
   class Claim {
    public:
     Claim(SessionStore& store, std::string name) : store_(store), name_(std::move(name)) {}
@@ -45,9 +45,9 @@ class SessionStore {
   // Replaces the session; one that was saved is saved again. Throws ServeError(503) when requests use too many others,
   // and ServeError(507) for one that is larger than all of the memory or disk for sessions; then nothing has changed.
   void put(const std::string& name, std::shared_ptr<const Session> session);
-  // Writes it to the folder. Throws ServeError.
+  // Writes the session to the folder. Throws ServeError.
   void save(const std::string& name);
-  // Removes it from main memory and disk. Throws ServeError(404) when there is none.
+  // Removes the session from main memory and disk. Throws ServeError(404) when there is none.
   void erase(const std::string& name);
 
   struct Listed {
