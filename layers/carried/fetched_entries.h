@@ -13,7 +13,7 @@ namespace quire {
 struct FetchedEntries {
   std::vector<Tensor> logs;    // [N, ...] each, as they are stored
   std::vector<Tensor> scales;  // of each log; undefined where vectors have none
-  Tensor slot;                 // i32 [R, ...]: the N of each chosen entry; -1: none
+  Tensor slot;                 // i32 [R, ...]: the number of each chosen entry among the N; -1: none
 
   // Sets the stored blocks of a call, from the logs of their keys and values.
   void give_blocks(ops::ListedAttentionInputs& to) const;

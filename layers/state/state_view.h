@@ -19,7 +19,7 @@ class StateView {
   int64_t rows() const { return end_ - begin_; }
   Device device() const { return state_->device; }
   DType dtype() const { return state_->dtype; }  // of what the model computes
-  // Some rows of this view, [begin, end) of its own.
+  // Returns a view of the rows [begin, end) of this view.
   StateView block(int64_t begin, int64_t end) const { return {*state_, begin_ + begin, begin_ + end}; }
 
   // The S segments of these rows, in the order of rows; Segment::row counts from the view's first row.
@@ -56,20 +56,20 @@ class StateView {
   // [R, N, ...], as stored: entries first[r], ..., first[r] + count[r] - 1 from the oldest, the last one at the end.
   Tensor gather(LogId id, int64_t entries, std::span<const int64_t> first, std::span<const int64_t> count) const;
 
-  // Every log of a group is given as many entries. values [R, T, ...] of a log of tokens: those of each row's last
-  // segment.
+  // All logs of a group must be given equally many entries. values [R, T, ...] of a log of tokens: those of each row's
+  // last segment.
   void append(LogId id, const Tensor& values) const;
   // values [R, N, ...]: count[r] entries of row r from first[r] on, `stride` apart.
   void append(LogId id, const Tensor& values, std::span<const int64_t> first, std::span<const int64_t> count,
               int64_t stride = 1) const;
-  // For logs that wait: entries first[r], ..., first[r] + count[r] - 1, counted from the oldest readable one, become
-  // the last count[r] of values [R, N, ...] at the commit; their age is that of entries made in this step. Rows that
-  // begin a document meanwhile forget it.
+  // For logs that wait: at the commit the last count[r] of values [R, N, ...] replace the entries first[r], ...,
+  // first[r] + count[r] - 1, counted from the oldest readable one, and count as made in this step. Nothing is replaced
+  // in rows that begin a document meanwhile.
   void replace(LogId id, const Tensor& values, std::span<const int64_t> first, std::span<const int64_t> count) const;
   // Releases the main memory that reading this view's part of a log in a file has taken.
   void forget_pages(LogId id) const;
 
-  // Returns what a mechanism derived from a row's state; cleared when that state is gone.
+  // Returns what a mechanism derived from a row's state, which is cleared when that state is gone.
   template <typename T>
   T& derived(DerivedId<T> id, int64_t row) const {
     // The id was made together with the factory of this type.

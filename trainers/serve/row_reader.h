@@ -28,7 +28,8 @@ class RowReader {
   int64_t subsequence() const { return subsequence_; }
   const Insertion& insertion() const { return inserter_.insertion(); }
   int64_t row_bytes() const { return state_.row_bytes(0, RowExtent::whole); }  // that the state of a row takes here
-  // Returns the size of RowState::bytes for these counts. Throws Error(checkpoint) for counts of another model's state.
+  // Returns the size of RowState::bytes for these counts. Throws Error(checkpoint) for counts that do not fit the
+  // state.
   int64_t bytes_of(const std::vector<NamedTensor>& counts) const { return state_.readable_bytes(getter_of(counts)); }
 
   // A piece of a document that a row reads in one step.
