@@ -4,9 +4,10 @@
     python3 experiments/needle/lengths.py runs/*-1 --filler books.h5:test --results answers.jsonl --svg lengths.svg \\
         --set moba:model.attention.moba.carry.length=1024
 
-Each run (a folder VARIANT-SEED) is asked by `quire needle`, one length after the other. What is in --results is not
-asked again, so that the same command goes on where it stopped. A line of the picture is the mean score over the samples of
-all seeds of a variant, with its interval of 95 %. Needs matplotlib for --svg (Debian: python3-matplotlib).
+Each run (a folder VARIANT-SEED) is asked by `quire needle`, one length after the other. What is in --results with as many
+samples is not asked again, so that the same command goes on where it stopped, also with more samples than before. A line
+of the picture is the mean score over the samples of all seeds of a variant, with its interval of 95 %. Needs matplotlib
+for --svg (Debian: python3-matplotlib).
 """
 
 import argparse
@@ -55,13 +56,13 @@ def answers_of(run, length, stored, arguments):
     samples = arguments.samples.get(length, arguments.samples[""])
     variant = run.name.rsplit("-", 1)[0]
     overrides = [setting.split(":", 1)[1] for setting in arguments.set if setting.split(":", 1)[0] == variant]
-    settings = {"task": arguments.tasks, "samples": samples, "filler": arguments.filler or "built-in", "set": overrides}
-    if (run.name, length) in stored:
-        answers = stored[run.name, length]
-        if all(answers.get(key) == value for key, value in settings.items()):
-            return answers
+    settings = {"task": arguments.tasks, "filler": arguments.filler or "built-in", "set": overrides}
+    answers = stored.get((run.name, length))
+    if answers and any(answers.get(key) != value for key, value in settings.items()):
         sys.exit(f"lengths: error: {arguments.results}: {run.name} was asked at {length} with other settings; choose "
                  "another --results")
+    if answers and answers["samples"] >= samples:
+        return answers
     command = [arguments.quire, "needle", run, *overrides, "--task", arguments.tasks, "--lengths", length, "--samples",
                samples, "--json"]
     if arguments.filler:
