@@ -1,6 +1,7 @@
 #include "core/allocator.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,9 +13,18 @@ namespace quire {
 namespace {
 
 constexpr size_t kAlignment = 64;
+// As much is cached without a question.
+constexpr int64_t kFewBytes = int64_t{64} << 20;
+// Blocks from this size on are mapped each by itself, so that what is given back leaves no holes in the heap.
+constexpr size_t kMappedBytes = size_t{1} << 20;
 
 size_t rounded(size_t bytes) {
   return (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+void free_block(void* block, size_t bytes) {
+  if (bytes < kMappedBytes) return std::free(block);
+  ::munmap(block, bytes);
 }
 
 void count_in(AllocatorStats& stats, size_t bytes) {
@@ -63,36 +73,38 @@ CachingAllocator::CachingAllocator() {
 
 CachingAllocator::~CachingAllocator() {
   ForkGuard::get().remove(this);
-  for (const auto& [capacity, block] : free_) std::free(block);
+  for (const auto& [block, freed] : free_) free_block(block.second, block.first);
 }
 
 void* CachingAllocator::system_allocate(size_t bytes) {
-  return std::aligned_alloc(kAlignment, bytes);
+  if (bytes < kMappedBytes) return std::aligned_alloc(kAlignment, bytes);
+  void* const block = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return block == MAP_FAILED ? nullptr : block;
 }
 
-void CachingAllocator::system_deallocate(void* pointer, size_t) {
-  std::free(pointer);
+void CachingAllocator::system_deallocate(void* pointer, size_t bytes) {
+  free_block(pointer, bytes);
 }
 
 void* CachingAllocator::allocate(size_t bytes) {
   const size_t requested = rounded(bytes);
   const std::lock_guard lock(mutex_);
   const auto found = free_.lower_bound({requested, nullptr});
-  if (found != free_.end() && found->first <= requested + requested / 8) {
-    void* block = found->second;
-    capacity_[block] = found->first;
+  if (found != free_.end() && found->first.first <= requested + requested / 8) {
+    void* block = found->first.second;
+    capacity_[block] = found->first.first;
     free_.erase(found);
     count_in(stats_, requested);
+    most_in_use_ = std::max(most_in_use_, stats_.bytes_in_use);
     return block;
   }
+  const int64_t added = static_cast<int64_t>(requested);
+  const int64_t limit = std::max(kFewBytes, std::max(most_in_use_, stats_.bytes_in_use + added) / 2 * 3);
+  // A little more than what is too much, so that this is not done for each request.
+  if (stats_.bytes_from_system + added > limit) shrink(limit / 8 * 7 - added);
   void* block = system_allocate(requested);
   if (block == nullptr) {
-    // Frees the cached blocks of other sizes, which may be enough for this request.
-    for (const auto& [capacity, cached] : free_) {
-      system_deallocate(cached, capacity);
-      stats_.bytes_from_system -= static_cast<int64_t>(capacity);
-    }
-    free_.clear();
+    shrink(0);  // blocks of other sizes may be enough for this request
     block = system_allocate(requested);
   }
   if (block == nullptr) {
@@ -104,13 +116,14 @@ void* CachingAllocator::allocate(size_t bytes) {
   stats_.bytes_from_system += static_cast<int64_t>(requested);
   ++stats_.system_allocations;
   count_in(stats_, requested);
+  most_in_use_ = std::max(most_in_use_, stats_.bytes_in_use);
   return block;
 }
 
 void CachingAllocator::deallocate(void* pointer, size_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto found = capacity_.find(pointer);
-  free_.emplace(found->second, pointer);
+  free_.emplace(std::pair(found->second, pointer), ++calls_);
   capacity_.erase(found);
   stats_.bytes_in_use -= static_cast<int64_t>(rounded(bytes));
 }
@@ -127,11 +140,19 @@ void CachingAllocator::reset_peak() {
 
 void CachingAllocator::trim() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [capacity, block] : free_) {
-    system_deallocate(block, capacity);
-    stats_.bytes_from_system -= static_cast<int64_t>(capacity);
+  shrink(0);
+}
+
+void CachingAllocator::shrink(int64_t bytes) {
+  std::vector<std::pair<int64_t, std::pair<size_t, void*>>> oldest;
+  for (const auto& [block, freed] : free_) oldest.emplace_back(freed, block);
+  std::sort(oldest.begin(), oldest.end());
+  for (const auto& [freed, block] : oldest) {
+    if (stats_.bytes_from_system <= bytes) return;
+    free_.erase(block);
+    system_deallocate(block.second, block.first);
+    stats_.bytes_from_system -= static_cast<int64_t>(block.first);
   }
-  free_.clear();
 }
 
 CountingAllocator::~CountingAllocator() {

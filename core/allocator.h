@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
-#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -33,8 +33,10 @@ class Allocator {
 // Keeps freed blocks in a cache and reuses them: a training step asks for the same sizes each time, so after the first
 // steps nothing is allocated from the system. It takes the smallest block that fits with at most an eighth of waste,
 // and among equal ones the one with the lowest address, so the choice depends only on which blocks are free and not on
-// the order in which they became free. Thread-safe; fork() waits until no other thread is inside an allocator, so a
-// child can allocate.
+// the order in which they became free. Where sizes change from step to step, as with a growing document, what is cached
+// would be many times what is used: beyond half of the largest bytes that were ever in use, the blocks that were unused
+// for the longest time go back to the system. Thread-safe; fork() waits until no other thread is inside an allocator,
+// so a child can allocate.
 class CachingAllocator : public Allocator {
  public:
   CachingAllocator();
@@ -54,10 +56,15 @@ class CachingAllocator : public Allocator {
 
  private:
   friend struct ForkGuard;
+  // Gives back cached blocks, those first that were freed first, until no more than `bytes` are in use and cached.
+  void shrink(int64_t bytes);
+
   mutable std::mutex mutex_;
-  std::set<std::pair<size_t, void*>> free_;     // capacity and block
-  std::unordered_map<void*, size_t> capacity_;  // capacity of each block that a caller owns
+  std::map<std::pair<size_t, void*>, int64_t> free_;  // capacity and block: the number of the call that freed it
+  std::unordered_map<void*, size_t> capacity_;        // capacity of each block that a caller owns
   AllocatorStats stats_;
+  int64_t most_in_use_ = 0;
+  int64_t calls_ = 0;
 };
 
 // The allocator of meta tensors: it counts the bytes that the same requests would take on a device. Its addresses are

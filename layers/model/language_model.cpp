@@ -220,8 +220,8 @@ LossTerms LanguageModel::loss(const Forward& f) const {
     const Device device = static_cast<const Variable&>(embedding_).value().device();
     pass.loss_sums = Tensor::zeros({declared_.losses.size()}, DType::f64, device);
   }
-  Retrievals retrieved;
-  if (pass.telemetry != nullptr && pass.retrieved == nullptr) pass.retrieved = &retrieved;
+  RetrievedDistances distances;
+  if (pass.telemetry != nullptr) pass.distances = &distances;
   CrossEntropy entropy = cross_entropy(pass, hidden(pass), insertion_.predicts());
   // The text's sum keeps the gradient of everything.
   if (f.extras.any()) entropy.sum = with_value_of(pass.tape, entropy.sum, entropy.likelihood);
@@ -230,7 +230,7 @@ LossTerms LanguageModel::loss(const Forward& f) const {
     inserted_sum = sum_where(predicts_inserted(f.batch, vocabulary_), entropy.nll);
     entropy.sum = add(pass.tape, entropy.sum, scale(pass.tape, inserted_sum, -1));
   }
-  if (pass.telemetry != nullptr) report_distances(*pass.retrieved, pass.batch, *pass.telemetry);
+  if (pass.telemetry != nullptr) distances.report(*pass.telemetry);
   const auto counts = loss_counts(f.batch, f.extras);
   LossTerms terms{{{counts[0].first, entropy.sum, counts[0].second}}, entropy.nll};
   for (int64_t i = 0; i < declared_.losses.size(); ++i) {

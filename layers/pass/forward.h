@@ -42,8 +42,10 @@ struct Forward {
   std::shared_ptr<Selections> selections = {};
   // Holds the values that layers leave for later ones, by ValueId.
   std::shared_ptr<std::vector<Variable>> values = {};
-  Telemetry* telemetry = nullptr;   // nullptr when no numbers are asked for
-  Retrievals* retrieved = nullptr;  // nullptr when no reads are asked for
+  Telemetry* telemetry = nullptr;  // nullptr when no numbers are asked for
+  // Both are nullptr when nobody asks for what queries have retrieved.
+  Retrievals* retrieved = nullptr;
+  RetrievedDistances* distances = nullptr;
   // Sums of auxiliary losses, f64 [terms]; undefined when they are not requested. loss_seeds: 1 / count of each in the
   // whole step; empty outside training. See layers/pass/auxiliary_loss.h.
   Tensor loss_sums = {};
@@ -63,6 +65,7 @@ struct Forward {
     pass.again = true;
     pass.telemetry = nullptr;
     pass.retrieved = nullptr;
+    pass.distances = nullptr;
     pass.loss_sums = {};
     return pass;
   }
@@ -82,11 +85,14 @@ struct Forward {
   void leave_value(ValueId id, const Variable& value) const { values->at(static_cast<size_t>(id.index)) = value; }
 
   bool wants_telemetry() const { return telemetry != nullptr; }
-  bool wants_retrievals() const { return retrieved != nullptr; }
+  bool wants_retrievals() const { return retrieved != nullptr || distances != nullptr; }
   // Adds a number to metrics.jsonl. `name` is dotted, as in checkpoints: blocks.3.attention.codebook.perplexity.
   void add_telemetry(std::string name, double number) const { telemetry->emplace_back(std::move(name), number); }
   // Adds what a query of the layer `name` has retrieved. A query that has retrieved nothing adds nothing.
-  void add_retrieval(const std::string& name, const Retrieval& read) const { (*retrieved)[name].push_back(read); }
+  void add_retrieval(const std::string& name, const Retrieval& read) const {
+    if (retrieved != nullptr) (*retrieved)[name].push_back(read);
+    if (distances != nullptr) distances->add(name, read, batch);
+  }
 
   ops::DropoutKey dropout(uint32_t scope, double probability) const {
     return {key, scope, batch.first_row, training ? probability : 0.0};

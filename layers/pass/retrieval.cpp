@@ -2,16 +2,16 @@
 
 namespace quire {
 
-void report_distances(const Retrievals& retrieved, const Batch& batch, Telemetry& telemetry) {
-  for (const auto& [name, all] : retrieved) {
-    double distance = 0;
-    double weight = 0;
-    for (const Retrieval& one : all) {
-      const int64_t position = batch.position[static_cast<size_t>(batch.at(one.row, one.t))];
-      distance += one.weight * static_cast<double>(position - one.end + 1);
-      weight += one.weight;
-    }
-    if (weight > 0) telemetry.emplace_back(name + ".distance", distance / weight);
+void RetrievedDistances::add(const std::string& layer, const Retrieval& one, const Batch& batch) {
+  const int64_t position = batch.position[static_cast<size_t>(batch.at(one.row, one.t))];
+  Sums& sums = sums_[layer];
+  sums.distance += one.weight * static_cast<double>(position - one.end + 1);
+  sums.weight += one.weight;
+}
+
+void RetrievedDistances::report(Telemetry& telemetry) const {
+  for (const auto& [layer, sums] : sums_) {
+    if (sums.weight > 0) telemetry.emplace_back(layer + ".distance", sums.distance / sums.weight);
   }
 }
 

@@ -23,7 +23,19 @@ struct Retrieval {
 
 using Retrievals = std::map<std::string, std::vector<Retrieval>>;  // by the path of the layer
 
-// NAME.distance: the mean number of positions from a span's last position to the query's, by weight.
-void report_distances(const Retrievals& retrieved, const Batch& batch, Telemetry& telemetry);
+// The mean number of positions from a span's last position to the query's, by weight, of each layer. It takes one
+// retrieval after the other, since all of a step, one for each query, head and span, would fill the memory.
+class RetrievedDistances {
+ public:
+  void add(const std::string& layer, const Retrieval& one, const Batch& batch);
+  // Adds NAME.distance of each layer.
+  void report(Telemetry& telemetry) const;
+
+ private:
+  struct Sums {
+    double distance = 0, weight = 0;
+  };
+  std::map<std::string, Sums> sums_;
+};
 
 }  // namespace quire

@@ -73,6 +73,28 @@ TEST(CachingAllocator, TakesTheBestFitAndTheLowestAddress) {
   allocator.deallocate(second, 1088);
 }
 
+// Two tensors that grow by a little in each step, and others that stay.
+TEST(CachingAllocator, KeepsLittleOfSizesThatChange) {
+  LimitedAllocator allocator(size_t{1} << 40);
+  constexpr size_t kStays = size_t{100} << 20;
+  int64_t calls_for_what_stays = 0;
+  for (size_t step = 0; step < 100; ++step) {
+    const size_t grows = (size_t{20} << 20) + (step << 20);
+    const int64_t calls = allocator.stats().system_allocations;
+    void* const stays = allocator.allocate(kStays);
+    calls_for_what_stays += allocator.stats().system_allocations - calls;
+    void* const first = allocator.allocate(grows);
+    void* const second = allocator.allocate(grows);
+    allocator.deallocate(first, grows);
+    allocator.deallocate(second, grows);
+    allocator.deallocate(stays, kStays);
+    const AllocatorStats stats = allocator.stats();
+    EXPECT_EQ(stats.bytes_from_system, static_cast<int64_t>(allocator.allocated));
+    EXPECT_LE(stats.bytes_from_system, stats.peak_bytes / 2 * 3) << step;
+  }
+  EXPECT_EQ(calls_for_what_stays, 1) << "what is used in each step is not given back";
+}
+
 TEST(CachingAllocator, Counts) {
   CachingAllocator allocator;
   void* const a = allocator.allocate(100);  // takes 128

@@ -65,7 +65,7 @@ class ChunkReader final : public Part {
     const Variable products = sum(t, multiply(t, reshape(t, queries, {rows, length, 1, size}), two), 3);
     const Variable weights =
         softmax(t, scale(t, products, 1 / std::sqrt(static_cast<double>(size))), value(found_).value());
-    if (f.retrieved != nullptr) report(f, chosen, weights.value(), value(readable_).value());
+    if (f.wants_retrievals()) report(f, chosen, weights.value(), value(readable_).value());
     return out_(t, sum(t, multiply(t, reshape(t, weights, {rows, length, 2, 1}), two), 2));
   }
 
@@ -74,7 +74,6 @@ class ChunkReader final : public Part {
     const std::vector<int32_t> slots = chosen.to_vector<int32_t>();
     const std::vector<double> shares = values_on_host(weights);
     const std::vector<uint8_t> flags = readable.to_vector<uint8_t>();
-    std::vector<Retrieval>& to = (*f.retrieved)[name_];
     for (size_t i = 0; i < slots.size(); ++i) {
       if (slots[i] < 0) continue;
       const auto cell = static_cast<int64_t>(i / 2);
@@ -83,7 +82,7 @@ class ChunkReader final : public Part {
       const int64_t newest =
           std::find(std::reverse_iterator(line + readable.dim(2)), std::reverse_iterator(line), 1).base() - line - 1;
       const int64_t end = (f.batch.position[i / 2] / positions_ - (newest - slots[i])) * positions_;
-      to.push_back({cell / f.batch.length, cell % f.batch.length, -1, end - positions_, end, shares[i], 0});
+      f.add_retrieval(name_, {cell / f.batch.length, cell % f.batch.length, -1, end - positions_, end, shares[i], 0});
     }
   }
 
