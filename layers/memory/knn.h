@@ -24,8 +24,12 @@ class KnnMemory final : public Memory {
   // These are in knn_write.cpp: what memory stores, and what enters it.
 
   void declare_logs(const Scope& scope);
-  void write(const Forward& f, const MixerTensors& mixer) const;
-  void refresh(const Forward& f, const MixerTensors& mixer) const;
+  // Returns how many entries each row appends.
+  std::vector<int64_t> write(const Forward& f, const MixerTensors& mixer) const;
+  // appended: what write has returned.
+  void refresh(const Forward& f, const MixerTensors& mixer, const std::vector<int64_t>& appended) const;
+  // Returns the first entry of the run with the greatest age, of a row's entries from `from` on.
+  int64_t oldest_entry(const StateView& state, int64_t row, int64_t from) const;
 
   // These are in knn_search.cpp: what is retrieved.
 
@@ -72,7 +76,7 @@ class KnnMemory final : public Memory {
   LogGroupId entries_;               // keys, values, scales, inputs
   VectorLog keys_, values_;          // [Hk, D]
   LogId inputs_;                     // with stale.refresh
-  LogId probe_inputs_, probe_keys_;  // without stale.refresh: one token a step
+  LogId probe_inputs_, probe_keys_;  // without stale.refresh: one token of each step that writes
   // search: inverted. One inverted file per key head, made of the keys of a row.
   struct InvertedFiles final : DerivedState {
     std::vector<KnnIndex> of_heads;

@@ -28,8 +28,9 @@ template <>
 struct EnumNames<KnnWrite> {
   static constexpr auto value = std::to_array<std::pair<KnnWrite, std::string_view>>(
       {{KnnWrite::produce, "produce"}, {KnnWrite::evict, "evict"}, {KnnWrite::never, "never"}});
-  static constexpr auto help = std::to_array<std::string_view>(
-      {"at the end of the step that has made them", "when they leave the cache of the layer", "memory is only read"});
+  static constexpr auto help = std::to_array<std::string_view>({"at the end of the step that has made them",
+                                                                "when they leave the cache of the layer",
+                                                                "memory is only read; a new run cannot begin with it"});
 };
 template <>
 struct EnumNames<KnnSearchKind> {
@@ -52,11 +53,12 @@ struct StaleConfig {
              .min = 1,
              .resumable = true,
              .at_evaluation = true});
-    v.field("refresh", refresh,
-            {.help = "share of a row's entries that each step projects again with the current weights, in turn. Memory "
-                     "then also holds the layer's inputs",
-             .min = 0,
-             .max = 1});
+    v.field(
+        "refresh", refresh,
+        {.help = "share of a row's entries that each training step projects again with the current weights: those of "
+                 "the oldest projection that the step does not drop. Memory then also holds the layer's inputs",
+         .min = 0,
+         .max = 1});
   }
 };
 
@@ -183,9 +185,10 @@ struct KnnConfig {
                 "inverted goes with entries that stay as they were written; leave stale.keep and stale.refresh out");
       c.require(inverted.period < carry.length, "inverted.period",
                 "must be below carry.length: the groups would never be learned");
-      c.require(carry.place == LogPlace::device && carry.dtype != StateType::int8 && carry.dtype != StateType::fp8,
-                "search",
-                "inverted reads keys in main memory as f32 or bf16; leave carry.place and carry.dtype as they are");
+      c.require(carry.place == LogPlace::device, "carry.place",
+                "search: inverted reads keys with carry.place: device alone; leave it out");
+      c.require(carry.dtype != StateType::int8 && carry.dtype != StateType::fp8, "carry.dtype",
+                "search: inverted reads keys as f32 or bf16; use one of them, or auto");
     }
     c.require(least <= carry.length, "least", "is more than carry.length: memory would never be read");
   }

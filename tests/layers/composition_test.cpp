@@ -74,13 +74,21 @@ const std::vector<Refusal>& refusals() {
       {{"data.subsequence=16", "model.attention={softmax: {carry: {kind: kv, length: 4}}}",
         "model.embedding.learned_positions=16"},
        "model.embedding.learned_positions",
-       "blocks.0.attention.cache.keys is carried"},
+       "attention.kind softmax of layer 0 carries state from one to the next"},
       {{none, "data.subsequence=16", "model.attention.kind=landmark", "model.embedding.learned_positions=16"},
        "model.embedding.learned_positions",
-       "is carried from one to the next"},
+       "attention.kind landmark of layer 0 carries state from one to the next; leave learned_positions out"},
+      {{none, "data.subsequence=16", "model.stack={kind: drt, drt: {groups: 1}}",
+        "model.embedding.learned_positions=16"},
+       "model.embedding.learned_positions",
+       "stack.kind drt carries state"},
+      {{none, "data.subsequence=16", "model.memory=[{kind: knn, layers: [-1]}]",
+        "model.embedding.learned_positions=16"},
+       "model.embedding.learned_positions",
+       "a memory of layer 1 carries state"},
       {{"data.subsequence=16", "model.attention.shifted_share=0.5", "model.embedding.learned_positions=16"},
        "model.embedding.learned_positions",
-       "is carried from one to the next"},
+       "carry.kind none and shifted_share 0"},
       {{"data.subsequence=17", "model.embedding.learned_positions=16"},
        "model.embedding.learned_positions",
        "less than the 17 of data.subsequence"},
@@ -192,6 +200,17 @@ const std::vector<Refusal>& refusals() {
         "model.attention={softmax: {carry: {kind: kv, length: 4, mask_empty: false}}}", "model.position.kind=none"},
        "model.memory.0.write",
        "the empty slots of carry.mask_empty"},
+      {{none, "data.sampling=windows", "model.attention={kind: landmark, landmark: {carry: {in_training: true}}}"},
+       "model.attention.landmark.carry.in_training",
+       "no training step finds blocks of an earlier one"},
+      {{"data.sampling=windows", "model.memory=[{kind: knn, layers: [0], stale: {refresh: 0.1}}]"},
+       "model.memory.0.stale.refresh",
+       "no training step finds entries"},
+      {{"model.memory=[{kind: knn, layers: []}]"}, "model.memory.0.layers", "names no layer"},
+      {{"model.layer_overrides=[{layers: [], mlp: {kind: none}}]"}, "model.layer_overrides.0.layers", "names no layer"},
+      {{"model.stack.kind=drt", "model.stack.drt.groups=1", "model.stack.drt.scores=file"},
+       "command line: model.stack.drt.scores=file: model.stack.drt.scores",
+       "name it with scores_file"},
   };
   return all;
 }
@@ -201,6 +220,7 @@ std::vector<CompositionRule> all_rules() {
   std::vector<CompositionRule> rules(attention_rules().begin(), attention_rules().end());
   for (const Mechanism* mechanism : mechanisms()) {
     rules.insert(rules.end(), mechanism->rules.begin(), mechanism->rules.end());
+    rules.insert(rules.end(), mechanism->rules_without_carry.begin(), mechanism->rules_without_carry.end());
   }
   return rules;
 }
@@ -239,6 +259,10 @@ TEST(Composition, NeighboursOfRefusalsAreAllowed) {
       {"model.key_heads=1"},
       {"model.dropout.position=0.1", "model.layer_overrides=[{layers: [1], position: {kind: rope}}]"},
       {"model.initialization={kind: fan_in, scale_residual: false}"},
+      // What training in windows does not carry, evaluation may.
+      {"data.sampling=windows", "model.attention={softmax: {carry: {kind: kv, length: 4}}}"},
+      {"data.sampling=windows", "model.memory=[{kind: knn, layers: [0]}]"},
+      {"data.sampling=columns", "model.memory=[{kind: knn, layers: [0], stale: {refresh: 0.1}}]"},
   };
   for (const std::vector<std::string>& settings : allowed) EXPECT_NO_THROW(parse(settings)) << settings[0];
 }

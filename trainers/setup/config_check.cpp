@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "layers/model/attention_calls.h"
+#include "layers/model/composition.h"
 #include "layers/model/model_mechanisms.h"
 #include "trainers/optimizer/parameter_groups.h"
 #include "trainers/setup/config.h"
@@ -18,6 +19,16 @@ std::string first_state(const Network& network) {
   return state.registers().empty() ? "" : state.registers().front().name;
 }
 
+// Returns the part of a model that owns a state of this name, "blocks.0.attention.memory.0.keys".
+std::string owner_of(const ModelConfig& model, const std::string& state) {
+  const std::string in_layer = "blocks.";
+  if (!state.starts_with(in_layer)) return "stack.kind " + model.stack.mechanism.kind;
+  const int64_t layer = std::stoll(state.substr(in_layer.size()));
+  if (state.find(".memory.") != std::string::npos) return fmt::format("a memory of layer {}", layer);
+  const LayerConfig& of_layer = model.layer_configs()[static_cast<size_t>(layer)];
+  return fmt::format("attention.kind {} of layer {}", of_layer.attention.mechanism.kind, layer);
+}
+
 // Learned positions count from the beginning of a subsequence, so that nothing of an earlier one may be read beside
 // them.
 void check_learned_positions(const RunConfig& config, const Network& trained, ConfigChecker& c) {
@@ -29,11 +40,14 @@ void check_learned_positions(const RunConfig& config, const Network& trained, Co
   ParameterStore store;
   const Network read(store, reading_of(config.model, subsequence, Purpose::evaluate).model, 2, DType::f32);
   const std::string state = first_state(trained).empty() ? first_state(read) : first_state(trained);
-  c.require(
-      state.empty(), "model.embedding.learned_positions",
-      fmt::format("a learned position is one in the subsequence, and {} is carried from one to the next; use other "
-                  "positions, or carry nothing",
-                  state));
+  c.require(state.empty(), "model.embedding.learned_positions",
+            state.empty()
+                ? ""
+                : fmt::format("a learned position is one in the subsequence, and {} carries state from one to the "
+                              "next; leave learned_positions out and set position.kind, or use what carries "
+                              "nothing: attention.kind softmax with carry.kind none and shifted_share 0, no memory, "
+                              "stack.kind {}",
+                              owner_of(config.model, state), KindConfig(Role::stack).kind));
 }
 
 }  // namespace
@@ -46,6 +60,12 @@ void RunConfig::check(ConfigChecker& c) const {
                 "concat cannot be combined with mask_empty: false of a mixer, which needs empty slots at the "
                 "start of every document; use pad");
     });
+  }
+  if (data.sampling == Sampling::windows) {
+    const std::optional<RuleFault> fault = find_rule_fault(model, &Mechanism::rules_without_carry);
+    c.require(!fault, fault ? join_key("model", fault->key) : "",
+              fmt::format("has no effect with data.sampling: windows, where rows carry nothing: {}",
+                          fault ? fault->message : ""));
   }
   for (const AttentionCall& call :
        attention_calls(model, data.rows, data.subsequence, data.pack == Pack::concat, DType::bf16)) {
