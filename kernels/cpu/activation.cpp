@@ -4,7 +4,7 @@
 #include <numbers>
 
 #include "kernels/checks.h"
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/lanes.h"
 
 namespace quire::cpu {
 
@@ -34,11 +34,15 @@ void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
       if (kind == ops::Activation::relu) {
         y = x.max(W{0});
       } else if (kind == ops::Activation::silu) {
-        y = x / (W{1} + (-x).exp());
+        by_lanes(
+            y.data(), count, [](const auto& a) { return a / (W{1} + (-a).exp()); }, x.data());
       } else if (kind == ops::Activation::gelu_erf) {
         y = x * x.unaryExpr([](W value) { return normal_distribution(value); });
       } else {
-        y = W(0.5) * x * (W{1} + (W(kGeluC) * (x + W(kGeluA) * x.cube())).tanh());
+        by_lanes(
+            y.data(), count,
+            [](const auto& a) { return W(0.5) * a * (W{1} + (W(kGeluC) * (a + W(kGeluA) * a.cube())).tanh()); },
+            x.data());
       }
       store_narrow(out.data<T>() + begin, y.data(), count);
     });
@@ -59,13 +63,19 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, op
       if (kind == ops::Activation::relu) {
         out = (in > W{0}).select(grad, W{0});
       } else if (kind == ops::Activation::silu) {
-        part = W{1} / (W{1} + (-in).exp());  // sigmoid
+        by_lanes(
+            part.data(), count, [](const auto& a) { return W{1} / (W{1} + (-a).exp()); }, in.data());  // sigmoid
         out = grad * part * (W{1} + in * (W{1} - part));
       } else if (kind == ops::Activation::gelu_erf) {
-        part = W(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2) * (W(-0.5) * in.square()).exp();  // its density
+        const W peak(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
+        by_lanes(
+            part.data(), count, [&](const auto& a) { return peak * (W(-0.5) * a.square()).exp(); },
+            in.data());  // its density
         out = grad * (in.unaryExpr([](W value) { return normal_distribution(value); }) + in * part);
       } else {
-        part = (W(kGeluC) * (in + W(kGeluA) * in.cube())).tanh();
+        by_lanes(
+            part.data(), count, [](const auto& a) { return (W(kGeluC) * (a + W(kGeluA) * a.cube())).tanh(); },
+            in.data());
         out = grad * (W(0.5) * (W{1} + part) +
                       W(0.5 * kGeluC) * in * (W{1} - part.square()) * (W{1} + W(3 * kGeluA) * in.square()));
       }
@@ -81,10 +91,9 @@ void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
   dispatch("swiglu", out.dtype(), [&](auto type) {
     using T = decltype(type);
     for_elements(out.numel(), [&](int64_t begin, int64_t end) {
-      ArrayView<T> y(out.data<T>() + begin, end - begin);
-      const ConstArrayView<T> g(gate.data<T>() + begin, end - begin);
-      const ConstArrayView<T> u(up.data<T>() + begin, end - begin);
-      y = g * u / (T{1} + (-g).exp());
+      by_lanes(
+          out.data<T>() + begin, end - begin, [](const auto& g, const auto& u) { return g * u / (T{1} + (-g).exp()); },
+          gate.data<T>() + begin, up.data<T>() + begin);
     });
   });
 }
@@ -101,7 +110,8 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
       const ConstArrayView<T> g(gate.data<T>() + begin, count);
       const ConstArrayView<T> u(up.data<T>() + begin, count);
       ArrayView<T> sigmoid(scratch<T>(0, count), count);
-      sigmoid = T{1} / (T{1} + (-g).exp());
+      by_lanes(
+          sigmoid.data(), count, [](const auto& a) { return T{1} / (T{1} + (-a).exp()); }, g.data());
       dg = dy * u * sigmoid * (T{1} + g * (T{1} - sigmoid));
       du = dy * g * sigmoid;
     });

@@ -1,7 +1,7 @@
 // The deltas that the backward passes of attention subtract from the gradients of probabilities; formulas in
 // kernels/attention.h.
 #include "kernels/attention_sizes.h"
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/lanes.h"
 
 namespace quire::cpu {
 
@@ -44,7 +44,8 @@ void attention_gate_backward(const Tensor& dgate, const Tensor& dattended, const
         const ConstArrayView<T> dy(dout.data<T>() + line * width, width);
         const ConstArrayView<T> g(gate.data<T>() + line * width, width);
         const ConstArrayView<T> x(attended.data<T>() + line * width, width);
-        sigmoid = T{1} / (T{1} + (-g).exp());
+        by_lanes(
+            sigmoid.data(), width, [](const auto& a) { return T{1} / (T{1} + (-a).exp()); }, g.data());
         dg = dy * x * sigmoid * (T{1} + g * (T{1} - sigmoid));
         dx = dy * g * sigmoid;
         delta.data<T>()[in_delta(line, delta)] = (dx * x).sum();

@@ -2,8 +2,7 @@
 
 #include <limits>
 
-#include "kernels/cpu/common.h"
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/strided.h"
 #include "kernels/vocabulary_checks.h"
 
@@ -24,8 +23,8 @@ void sum_axis(const Tensor& out, const Tensor& in, int axis, double factor) {
     if (sizes.inner == 1) {
       for_rows(sizes.outer, sizes.size, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
-          const ConstArrayView<W> line(widened(in.data<T>() + row * sizes.size, sizes.size, 0), sizes.size);
-          out.data<T>()[row] = narrow<T>(times * line.sum());
+          const W* const line = widened(in.data<T>() + row * sizes.size, sizes.size, 0);
+          out.data<T>()[row] = narrow<T>(times * sum_of_line(line, sizes.size));
         }
       });
       return;
@@ -70,7 +69,8 @@ void cumulative_sum(const Tensor& out, const Tensor& in, int axis, bool reverse)
   });
 }
 
-// Writes exp(x - lse) of the elements that mask keeps; returns lse.
+// Writes exp(x - lse) of the elements that mask keeps; returns lse. Its bits depend on the kept elements alone, however
+// many others lie between them.
 template <typename W>
 W softmax_row(W* y, const W* x, const uint8_t* mask, int64_t mask_stride, int64_t width) {
   constexpr W kNone = -std::numeric_limits<W>::infinity();
@@ -84,10 +84,18 @@ W softmax_row(W* y, const W* x, const uint8_t* mask, int64_t mask_stride, int64_
   }
   to = ConstArrayView<W>(x, width) - max_value;
   exponentials(y, y, width);
+  const W* summed = y;
+  int64_t count = width;
   if (mask != nullptr) {
-    for (int64_t i = 0; i < width; ++i) y[i] = kept(i) ? y[i] : W{0};
+    W* const packed = scratch<W>(2, width);
+    count = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      packed[count] = y[i] = kept(i) ? y[i] : W{0};
+      count += kept(i) ? 1 : 0;
+    }
+    summed = packed;
   }
-  const W sum = to.sum();
+  const W sum = sum_of_line(summed, count);
   to /= sum;
   return max_value + std::log(sum);
 }

@@ -1,7 +1,7 @@
 #include "kernels/convolution.h"
 
 #include "kernels/convolution_sizes.h"
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/lanes.h"
 
 namespace quire::cpu {
 
@@ -81,8 +81,8 @@ void short_convolution(const Tensor& y, const ops::ConvolutionInputs& in) {
     c.for_tokens([&](int64_t segment, int64_t t) {
       T* const to = y.data<T>() + c.cell(segment, t) * c.s.channels;
       c.sum(to, segment, t);
-      ArrayView<T> sum(to, c.s.channels);
-      sum /= T{1} + (-sum).exp();
+      by_lanes(
+          to, c.s.channels, [](const auto& sum) { return sum / (T{1} + (-sum).exp()); }, to);
     });
   });
 }
@@ -137,7 +137,8 @@ void short_convolution_backward(const ops::ConvolutionGradients& to, const Tenso
       c.sum(sum, segment, t);
       const ConstArrayView<T> x(sum, channels), dout(dy.data<T>() + at, channels);
       ArrayView<T> share(scratch<T>(1, channels), channels);
-      share = (T{1} + (-x).exp()).inverse();
+      by_lanes(
+          share.data(), channels, [](const auto& a) { return (T{1} + (-a).exp()).inverse(); }, x.data());
       ArrayView<T>(dx + at, channels) = dout * share * (T{1} + x * (T{1} - share));
     });
     parallel_for(ceil_div(channels, kChannels), [&](int64_t block) {

@@ -1,7 +1,7 @@
 #include "kernels/cross_entropy.h"
 
 #include "kernels/checks.h"
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/lanes.h"
 
 namespace quire::cpu {
 
@@ -33,7 +33,8 @@ void cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logit
         const T log_sum = top + std::log((x - top).exp().sum());
         nll.data<T>()[m] = counted[m] != 0 ? log_sum - x[target[m]] : T{0};
         if (log_sums != nullptr) log_sums[m] = counted[m] != 0 ? log_sum : T{0};
-        if (uniform != nullptr) uniform[m] = counted[m] != 0 ? log_sum - x.mean() : T{0};
+        if (uniform != nullptr)
+          uniform[m] = counted[m] != 0 ? log_sum - sum_of_line(x.data(), width) / static_cast<T>(width) : T{0};
         if (!dlogits.defined()) continue;
         ArrayView<T> dx(dlogits.data<T>() + m * dlogits.stride(0), width);
         if (counted[m] == 0) {
@@ -41,7 +42,8 @@ void cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logit
           continue;
         }
         const T of_sum = weight * (1 + static_cast<T>(2 * terms.log_sum_weight) * log_sum);
-        dx = of_sum * (x - log_sum).exp();
+        by_lanes(
+            dx.data(), width, [&](const auto& a) { return of_sum * (a - log_sum).exp(); }, x.data());
         if (terms.smoothing > 0) dx -= of_all;
         dx[target[m]] -= of_target;
       }

@@ -10,6 +10,7 @@
 // (erase k) d(erase k) - k dk, plus the part of D that decayed states reach. Terms with j = i cross no token, cancel in
 // this sum and are left out of it.
 #include "kernels/cpu/delta_chunk.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/delta.h"
 
 namespace quire::cpu {
@@ -222,7 +223,7 @@ class DeltaBackward {
       }
       T* const dg = to_.dg.data<T>() + in_.gate_at(cell + t, head, s.decay);
       if (s.decay == 1) {
-        *dg = ConstArrayView<T>(crossing, s.key).sum();
+        *dg = sum_of_line(crossing, s.key);
       } else {
         std::copy_n(crossing, s.key, dg);
       }

@@ -1,4 +1,4 @@
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/delta.h"
 #include "kernels/delta_sizes.h"
 
@@ -41,13 +41,14 @@ void delta_decay(const Tensor& g, const ops::DeltaDecayInputs& in) {
     for_rows(decay.s.cells, columns, [&](int64_t begin, int64_t end) {
       ArrayView<T> x(scratch<T>(0, columns), columns);
       for (int64_t n = begin; n < end; ++n) {
-        ArrayView<T> to(g.data<T>() + n * columns, columns);
         x = ConstArrayView<T>(decay.a + n * columns, columns) + bias;
         if (decay.bound == 0) {
-          to = -rate * softplus(x);
+          x = -rate * softplus(x);
         } else {
-          to = decay.bound / (T{1} + (-(rate * x)).exp());
+          x = decay.bound / (T{1} + (-(rate * x)).exp());
         }
+        // Computed where lines always lie, so that the bits are the same for every cell.
+        std::copy_n(x.data(), columns, g.data<T>() + n * columns);
       }
     });
   });
@@ -73,7 +74,8 @@ void delta_decay_backward(const ops::DeltaDecayGradients& to, const Tensor& dg, 
         x = ConstArrayView<T>(decay.a + at, width) + bias;
         if (decay.bound == 0) {
           of_rate += dout * out;
-          da = -dout * rate / (T{1} + (-x).exp());
+          x = T{1} + (-x).exp();
+          da = -dout * rate / x;
         } else {
           da = dout * out * (T{1} - out / decay.bound) * rate;
           of_rate += da * x;
@@ -83,8 +85,7 @@ void delta_decay_backward(const ops::DeltaDecayGradients& to, const Tensor& dg, 
     });
     if (!to.dlog_rate.defined()) return;
     for (int64_t head = 0; head < decay.s.heads; ++head) {
-      to.dlog_rate.data<T>()[head] =
-          ConstArrayView<T>(by_rate.data() + head * decay.s.features, decay.s.features).sum();
+      to.dlog_rate.data<T>()[head] = sum_of_line(by_rate.data() + head * decay.s.features, decay.s.features);
     }
   });
 }

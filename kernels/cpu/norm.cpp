@@ -1,7 +1,7 @@
 #include "kernels/norm.h"
 
 #include "kernels/checks.h"
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/lanes.h"
 
 namespace quire::cpu {
 
@@ -82,7 +82,7 @@ void layer_norm(const Tensor& y, const Tensor& mean, const Tensor& rstd, const T
     for_rows(rstd.numel(), width, [&](int64_t begin, int64_t end) {
       for (int64_t m = begin; m < end; ++m) {
         const ConstArrayView<T> in(x.data<T>() + m * width, width);
-        const T mu = in.mean();
+        const T mu = sum_of_line(in.data(), width) / static_cast<T>(width);
         const T r = T{1} / std::sqrt((in - mu).square().mean() + static_cast<T>(eps));
         mean.data<T>()[m] = mu;
         rstd.data<T>()[m] = r;

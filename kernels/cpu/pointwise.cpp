@@ -1,8 +1,7 @@
 #include "kernels/pointwise.h"
 
 #include "kernels/checks.h"
-#include "kernels/cpu/common.h"
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/strided.h"
 #include "kernels/vocabulary_checks.h"
 
@@ -165,16 +164,19 @@ void unary(const Tensor& out, const Tensor& in, ops::Unary kind) {
           exponentials(y.data(), x.data(), count);
           break;
         case ops::Unary::log:
-          y = x.log();
+          by_lanes(
+              y.data(), count, [](const auto& a) { return a.log(); }, x.data());
           break;
         case ops::Unary::square_root:
           y = x.sqrt();
           break;
         case ops::Unary::sigmoid:
-          y = Wide<T>{1} / (Wide<T>{1} + (-x).exp());
+          by_lanes(
+              y.data(), count, [](const auto& a) { return Wide<T>{1} / (Wide<T>{1} + (-a).exp()); }, x.data());
           break;
         case ops::Unary::tanh:
-          y = x.tanh();
+          by_lanes(
+              y.data(), count, [](const auto& a) { return a.tanh(); }, x.data());
           break;
       }
       store_narrow(out.data<T>() + begin, y.data(), count);
@@ -204,7 +206,11 @@ void unary_backward(const Tensor& din, const Tensor& dout, const Tensor& in, con
           dx = (y == W{0}).select(W{0}, W(0.5) * g / y);
           break;
         case ops::Unary::sigmoid:
-          dx = g * y / (W{1} + x.exp());  // 1 - y would round where y is near 1
+          // 1 - y would round where y is near 1.
+          by_lanes(
+              dx.data(), count,
+              [](const auto& dy, const auto& of, const auto& a) { return dy * of / (W{1} + a.exp()); }, g.data(),
+              y.data(), x.data());
           break;
         case ops::Unary::tanh:
           dx = g * (W{1} - y.square());

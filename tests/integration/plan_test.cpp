@@ -9,6 +9,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/program.h"
 #include "tests/support/small_corpus.h"
+#include "tests/support/tiny_run.h"
 #include "trainers/plan/plan.h"
 #include "trainers/run/metrics.h"
 
@@ -266,6 +267,28 @@ TEST(Plan, CountsBlocksThatAreDequantized) {
   // pass, keys and values in bf16.
   constexpr int64_t kEntries = 4 * 384 * 4 * 3;
   EXPECT_GT(dequantized, 6 * kEntries * 64 * 192 * 2 * 2);
+}
+
+// The longest document has 300 bytes and BOS.
+TEST(Plan, NamesStateThatNoDocumentFills) {
+  const TinyRun tiny;
+  const auto attention = [](const std::string& length) {
+    return "model.attention={kind: hils, hils: {chunk: 8, window: 12, carry: {length: " + length + "}}}";
+  };
+  const std::string line =
+      "model.attention.hils.carry.length: 10000 entries hold 70000 tokens, and the longest document has 300: 43 are "
+      "enough for it";
+  const std::string rope = "model.position.kind=rope";
+  const ProgramResult planned = run_quire({"plan", tiny.config().string(), rope, attention("10000")});
+  EXPECT_EQ(planned.code, 0) << planned.err;
+  EXPECT_NE(planned.out.find("state: " + line), std::string::npos) << planned.out;
+  const ProgramResult trained = tiny.train("idle", {rope, attention("10000"), "schedule.steps=2"});
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.err.find(line), std::string::npos) << trained.err;
+  for (const char* length : {"43", "85"}) {
+    const ProgramResult other = run_quire({"plan", tiny.config().string(), rope, attention(length)});
+    EXPECT_EQ(other.out.find("are enough"), std::string::npos) << other.out;
+  }
 }
 
 // bf16 activations and caches, f32 weights with a bf16 copy of the matrices, the scratch of CUDA kernels.

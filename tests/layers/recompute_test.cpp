@@ -28,22 +28,23 @@ model:
 )";
 
 struct Pass {
-  std::vector<Tensor> gradients;  // of both steps
+  std::vector<Tensor> gradients;  // of each step
   std::vector<NamedTensor> state;
   std::vector<double> losses;
 };
 
-// Two training steps (without updates) over documents that end inside rows.
-Pass train(std::vector<std::string> settings, const std::string& recompute) {
+// Three training steps (without updates) over documents that end inside rows, all `scale` times as long.
+Pass train(std::vector<std::string> settings, const std::string& recompute, int64_t scale = 1) {
   register_trivial_memories();
   settings.push_back("model.recompute=" + recompute);
   const RunConfig config = parse_config<RunConfig>(kModel, "run.yaml", settings);
   ParameterStore store;
   Network network(store, config.model, kVocabulary, DType::f32);
   store.allocate(DType::f32, kCpu, 1);
-  StatePool pool(network.declared.state, 2, kLength, DType::f32, kCpu);
+  StatePool pool(network.declared.state, 2, scale * kLength, DType::f32, kCpu);
   Pass pass;
-  for (const Batch& batch : cut(random_documents({{15}, {4, 9}}, kVocabulary, 1), kLength, Pack::concat)) {
+  const auto documents = random_documents({{15 * scale}, {4 * scale, 9 * scale}}, kVocabulary, 1);
+  for (const Batch& batch : cut(documents, scale * kLength, Pack::concat)) {
     pool.begin_step(batch);
     store.zero_gradients();
     Tape tape;
@@ -58,13 +59,11 @@ Pass train(std::vector<std::string> settings, const std::string& recompute) {
   return pass;
 }
 
-class Recomputation : public ::testing::TestWithParam<std::vector<std::string>> {};
-
-TEST_P(Recomputation, ChangesNoBit) {
-  const Pass expected = train(GetParam(), "none");
+void expect_same_bits_recomputed(const std::vector<std::string>& settings, int64_t scale = 1) {
+  const Pass expected = train(settings, "none", scale);
   for (const char* kind : {"blocks", "attention", "mlp"}) {
     SCOPED_TRACE(kind);
-    const Pass got = train(GetParam(), kind);
+    const Pass got = train(settings, kind, scale);
     EXPECT_EQ(got.losses, expected.losses);
     ASSERT_EQ(got.gradients.size(), 3U);
     for (size_t i = 0; i < got.gradients.size(); ++i) {
@@ -74,6 +73,24 @@ TEST_P(Recomputation, ChangesNoBit) {
     for (size_t i = 0; i < got.state.size(); ++i) {
       EXPECT_TRUE(same_bits(got.state[i].tensor, expected.state[i].tensor)) << got.state[i].name;
     }
+  }
+}
+
+class Recomputation : public ::testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(Recomputation, ChangesNoBit) {
+  expect_same_bits_recomputed(GetParam());
+}
+
+// The keys of a chunk fill a vector and a part of one. The first pass keeps no shares of a chunk's keys, and the second
+// does.
+TEST(RecomputationOfLongChunks, ChangesNoBit) {
+  for (const char* summary : {"prior", "exact"}) {
+    SCOPED_TRACE(summary);
+    expect_same_bits_recomputed({"model.position.kind=rope", "model.key_heads=1", "model.dropout.attention=0",
+                                 std::string("model.attention={kind: hils, hils: {chunk: 20, window: 24, summary: ") +
+                                     summary + ", carry: {length: 9}}}"},
+                                20);
   }
 }
 

@@ -13,6 +13,8 @@
 #include "trainers/cli/verbs.h"
 #include "trainers/plan/benchmark.h"
 #include "trainers/plan/plan.h"
+#include "trainers/plan/random_batch.h"
+#include "trainers/run/idle_state.h"
 #include "trainers/run/opened_run.h"
 #include "trainers/run/schedule_share.h"
 
@@ -94,6 +96,13 @@ void print_plan(const Plan& plan, const RunConfig& config, const std::string& na
                     config.checkpoint.keep));
 }
 
+std::vector<std::string> idle_state(const RunConfig& config, const RunLook& look) {
+  if (!look.corpus || look.mixture) return {};
+  ParameterStore store;
+  const Network network(store, config.model, expected_vocabulary(config), DType::f32);
+  return describe_idle_state(config, network.declared.state, *look.corpus);
+}
+
 void run(const Arguments& arguments) {
   const RunConfig config = configuration_of(arguments.config, arguments.overrides);
   const RunLook look = look_at_data(config, true);
@@ -119,6 +128,7 @@ void run(const Arguments& arguments) {
   if (arguments.json) {
     nlohmann::ordered_json json = to_json(plan, config);
     json["reading"] = to_json(share);
+    json["idle_state"] = idle_state(config, look);
     if (probe) {
       json["probe"] = {{"backend", probe->backend},
                        {"step_ms", probe->measured.step_ms_median},
@@ -130,6 +140,7 @@ void run(const Arguments& arguments) {
   }
   print_plan(plan, config, arguments.config);
   print(fmt::format("data: {}\n", describe(share, config)));
+  for (const std::string& line : idle_state(config, look)) print(fmt::format("state: {}\n", line));
   if (probe) {
     print(fmt::format(
         "time on {}: {:.1f} ms a step, {:.0f} tokens/s; {} for {} steps, evaluations and checkpoints not counted\n",

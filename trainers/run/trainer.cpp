@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/run/idle_state.h"
 #include "trainers/run/kept_checkpoints.h"
 #include "trainers/run/pace.h"
 #include "trainers/run/progress.h"
@@ -51,6 +52,11 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   }
   for (const std::string& line : describe_groups(training_->store, config_.optimizer)) log_info(line);
   for (const std::string& line : attention_) log_info(line);
+  if (!mixture_ && ranks_.is_root() && training_->step == 0) {
+    for (const std::string& line : describe_idle_state(config_, training_->network.declared.state, *corpus_)) {
+      log_info(line);
+    }
+  }
   if (training_->step > 0) {
     log_info(fmt::format("going on from step {}", training_->step));
   }
