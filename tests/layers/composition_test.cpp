@@ -88,7 +88,7 @@ const std::vector<Refusal>& refusals() {
        "a memory of layer 1 carries state"},
       {{"data.subsequence=16", "model.attention.shifted_share=0.5", "model.embedding.learned_positions=16"},
        "model.embedding.learned_positions",
-       "carry.kind none and shifted_share 0"},
+       "without a carry, shifted_share 0"},
       {{"data.subsequence=17", "model.embedding.learned_positions=16"},
        "model.embedding.learned_positions",
        "less than the 17 of data.subsequence"},
@@ -259,7 +259,7 @@ TEST(Composition, NeighboursOfRefusalsAreAllowed) {
       {"model.key_heads=1"},
       {"model.dropout.position=0.1", "model.layer_overrides=[{layers: [1], position: {kind: rope}}]"},
       {"model.initialization={kind: fan_in, scale_residual: false}"},
-      // What training in windows does not carry, evaluation may.
+      // Evaluation carries what training in windows does not.
       {"data.sampling=windows", "model.attention={softmax: {carry: {kind: kv, length: 4}}}"},
       {"data.sampling=windows", "model.memory=[{kind: knn, layers: [0]}]"},
       {"data.sampling=columns", "model.memory=[{kind: knn, layers: [0], stale: {refresh: 0.1}}]"},

@@ -380,7 +380,7 @@ TEST(KnnMemory, RefreshesTheOldestEntriesThatStay) {
   for (const LogRun& run : reader.state().ages(reader.log("memory.0.keys").group, 0)) {
     ages.emplace_back(run.step, run.count);
   }
-  // Of each 20 entries two are refreshed.
+  // Two of the 20 entries are refreshed.
   EXPECT_EQ(ages, (std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {4, 3}, {3, 5}, {2, 5}, {1, 5}}));
   const auto keys = [](const std::vector<double>& all, int64_t first, int64_t count) {
     return std::vector<double>(all.begin() + first * kWidth, all.begin() + (first + count) * kWidth);

@@ -40,14 +40,15 @@ void check_learned_positions(const RunConfig& config, const Network& trained, Co
   ParameterStore store;
   const Network read(store, reading_of(config.model, subsequence, Purpose::evaluate).model, 2, DType::f32);
   const std::string state = first_state(trained).empty() ? first_state(read) : first_state(trained);
-  c.require(state.empty(), "model.embedding.learned_positions",
-            state.empty()
-                ? ""
-                : fmt::format("a learned position is one in the subsequence, and {} carries state from one to the "
-                              "next; leave learned_positions out and set position.kind, or use what carries "
-                              "nothing: attention.kind softmax with carry.kind none and shifted_share 0, no memory, "
-                              "stack.kind {}",
-                              owner_of(config.model, state), KindConfig(Role::stack).kind));
+  c.require(
+      state.empty(), "model.embedding.learned_positions",
+      state.empty()
+          ? ""
+          : fmt::format("a learned position is one in the subsequence, and {} carries state from one to the "
+                        "next; leave learned_positions out and set position.kind, or use what carries "
+                        "nothing: attention.kind {} without a carry, shifted_share 0, no memory, "
+                        "stack.kind {}",
+                        owner_of(config.model, state), KindConfig(Role::mixer).kind, KindConfig(Role::stack).kind));
 }
 
 }  // namespace
