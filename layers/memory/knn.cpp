@@ -56,8 +56,8 @@ Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
   if (f.wants_telemetry()) observe(f, mixer, index, shares);
   if (f.wants_retrievals()) report_retrieved(f, mixer, selected, shares);
   if (f.write_state && config_.write != KnnWrite::never) {
-    write(f, mixer);
-    if (config_.stale.refresh > 0 && f.training) refresh(f, mixer);
+    const std::vector<int64_t> appended = write(f, mixer);
+    if (config_.stale.refresh > 0 && f.training) refresh(f, mixer, appended);
   }
   return mixed;
 }

@@ -24,8 +24,12 @@ class KnnMemory final : public Memory {
   // These are in knn_write.cpp: what memory stores, and what enters it.
 
   void declare_logs(const Scope& scope);
-  void write(const Forward& f, const MixerTensors& mixer) const;
-  void refresh(const Forward& f, const MixerTensors& mixer) const;
+  // Returns how many entries each row appends.
+  std::vector<int64_t> write(const Forward& f, const MixerTensors& mixer) const;
+  // appended: what write has returned.
+  void refresh(const Forward& f, const MixerTensors& mixer, const std::vector<int64_t>& appended) const;
+  // Returns the first entry of the run with the greatest age, of a row's entries from `from` on.
+  int64_t oldest_entry(const StateView& state, int64_t row, int64_t from) const;
 
   // These are in knn_search.cpp: what is retrieved.
 

@@ -52,11 +52,12 @@ struct StaleConfig {
              .min = 1,
              .resumable = true,
              .at_evaluation = true});
-    v.field("refresh", refresh,
-            {.help = "share of a row's entries that each step projects again with the current weights, in turn. Memory "
-                     "then also holds the layer's inputs",
-             .min = 0,
-             .max = 1});
+    v.field(
+        "refresh", refresh,
+        {.help = "share of a row's entries that each training step projects again with the current weights: those of "
+                 "the oldest projection that the step does not drop. Memory then also holds the layer's inputs",
+         .min = 0,
+         .max = 1});
   }
 };
 

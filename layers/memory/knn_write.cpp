@@ -21,7 +21,7 @@ void KnnMemory::declare_logs(const Scope& scope) {
   }
 }
 
-void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
+std::vector<int64_t> KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
   const StateView& state = f.state;
   // With evict, memory gets the tokens that the cache of W tokens will no longer have: of its own entries and the
   // segment's, all but the last W.
@@ -66,30 +66,22 @@ void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
     state.append(probe_inputs_, mixer.z.value(), last, one);
     state.append(probe_keys_, mixer.k.value(), last, one);
   }
+  return count;
 }
 
 // The entries whose turn is longest ago are the oldest in order of their ages: a pointer that goes round memory. Where
-// it stands follows from the ages: behind the entries made last.
-void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer) const {
+// it stands follows from the ages: behind the entries made last. Entries that this step's appends drop are left out.
+void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer, const std::vector<int64_t>& appended) const {
   const StateView& state = f.state;
+  const std::vector<int64_t> lengths = state.lengths(entries_);
   std::vector<int64_t> first, count;
   int64_t max_count = 0;
   for (int64_t row = 0; row < state.rows(); ++row) {
-    const int64_t length = state.lengths(entries_)[static_cast<size_t>(row)];
+    const int64_t length = lengths[static_cast<size_t>(row)];
+    const int64_t dropped = length + appended[static_cast<size_t>(row)] - config_.carry.length;
     const auto refreshed = static_cast<int64_t>(std::ceil(config_.stale.refresh * static_cast<double>(length)));
-    // The run with the greatest age, and what follows it.
-    int64_t at = 0;
-    int64_t begin = 0;
-    int64_t oldest = -1;
-    for (const LogRun& run : state.ages(entries_, row)) {
-      if (run.step > oldest) {
-        oldest = run.step;
-        begin = at;
-      }
-      at += run.count;
-    }
-    first.push_back(begin);
-    count.push_back(std::min(refreshed, length - begin));
+    first.push_back(oldest_entry(state, row, std::clamp<int64_t>(dropped, 0, length)));
+    count.push_back(std::min(refreshed, length - first.back()));
     max_count = std::max(max_count, count.back());
   }
   if (max_count == 0) return;
@@ -98,6 +90,21 @@ void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer) const {
   const auto replace = [&](LogId log, const Tensor& made) { state.replace(log, made, first, count); };
   store_vectors(state, keys_, keys, replace);
   store_vectors(state, values_, values, replace);
+}
+
+int64_t KnnMemory::oldest_entry(const StateView& state, int64_t row, int64_t from) const {
+  int64_t at = 0;
+  int64_t oldest = from;
+  int64_t age = -1;
+  for (const LogRun& run : state.ages(entries_, row)) {
+    const int64_t begin = std::max(at, from);
+    at += run.count;
+    if (begin < at && run.step > age) {
+      age = run.step;
+      oldest = begin;
+    }
+  }
+  return oldest;
 }
 
 }  // namespace quire

@@ -367,6 +367,28 @@ TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
   EXPECT_LT(stale.told("memory.0.cosine"), 0.9);
 }
 
+// In a full memory each step drops the oldest entries: those behind them are refreshed, so that the next step reads
+// them.
+TEST(KnnMemory, RefreshesTheOldestEntriesThatStay) {
+  Reader reader({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4, stale: {refresh: 0.1}}]"});
+  reader.read(text(20));
+  const std::vector<double> before = reader.entries("memory.0.keys");
+  ops::scale(reader.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
+  reader.step(text(kTokens, 30));
+  const std::vector<double> after = reader.entries("memory.0.keys");
+  std::vector<std::pair<int64_t, int64_t>> ages;
+  for (const LogRun& run : reader.state().ages(reader.log("memory.0.keys").group, 0)) {
+    ages.emplace_back(run.step, run.count);
+  }
+  // Two of the 20 entries are refreshed.
+  EXPECT_EQ(ages, (std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {4, 3}, {3, 5}, {2, 5}, {1, 5}}));
+  const auto keys = [](const std::vector<double>& all, int64_t first, int64_t count) {
+    return std::vector<double>(all.begin() + first * kWidth, all.begin() + (first + count) * kWidth);
+  };
+  EXPECT_GT(largest_difference(keys(after, 0, 2), keys(before, 5, 2)), 0.01);
+  EXPECT_EQ(keys(after, 2, 13), keys(before, 7, 13));
+}
+
 // With all groups looked at it is the exact search; a reader that goes on from saved state finds the same with few.
 TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
   if (!load_faiss().found) GTEST_SKIP() << load_faiss().reason;
