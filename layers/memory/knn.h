@@ -76,7 +76,7 @@ class KnnMemory final : public Memory {
   LogGroupId entries_;               // keys, values, scales, inputs
   VectorLog keys_, values_;          // [Hk, D]
   LogId inputs_;                     // with stale.refresh
-  LogId probe_inputs_, probe_keys_;  // without stale.refresh: one token a step
+  LogId probe_inputs_, probe_keys_;  // without stale.refresh: one token of each step that writes
   // search: inverted. One inverted file per key head, made of the keys of a row.
   struct InvertedFiles final : DerivedState {
     std::vector<KnnIndex> of_heads;

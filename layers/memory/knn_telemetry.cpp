@@ -137,7 +137,7 @@ double KnnMemory::mean_age(const StateView& state, const Tensor& index) const {
 }
 
 std::optional<double> KnnMemory::cosine(const Forward& f, const MixerTensors& mixer) const {
-  if (!inputs_.defined() && !probe_inputs_.defined()) return std::nullopt;
+  if (!inputs_.defined() && config_.write == KnnWrite::never) return std::nullopt;
   const StateView& state = f.state;
   const LogId from = inputs_.defined() ? inputs_ : probe_inputs_;
   double sum = 0;

@@ -14,7 +14,8 @@ void KnnMemory::declare_logs(const Scope& scope) {
   values_ = declare_vectors(scope, entries_, "values", vectors, stored_type(config_.carry.dtype));
   if (config_.stale.refresh > 0) {
     inputs_ = scope.state_log(entries_, "inputs", {mixer_.width});
-  } else if (config_.write != KnnWrite::never) {
+  } else {
+    // Also with write: never, which --resume may set and take back.
     const LogGroupId probe = scope.state_logs("probe", std::min(kProbes, config_.carry.length), {.waits = true});
     probe_inputs_ = scope.state_log(probe, "inputs", {mixer_.width});
     probe_keys_ = scope.state_log(probe, "keys", vectors);

@@ -1,0 +1,36 @@
+// Tests a kNN memory through the program: what --resume may change of it.
+#include "tests/faults/expect_fault.h"
+
+namespace quire::test {
+namespace {
+
+const std::string kMemory = "model.memory=[{kind: knn, layers: [0], top_k: 4, carry: {length: 50}}]";
+
+// The number of entries that the rows held before each step.
+std::vector<double> entries_of(const std::filesystem::path& run) {
+  std::vector<double> entries;
+  for (const nlohmann::ordered_json& line : read_metrics(run / "metrics.jsonl")) {
+    if (!line.contains("telemetry")) continue;
+    for (const auto& [key, value] : line["telemetry"].items()) {
+      if (key.ends_with("memory.0.entries")) entries.push_back(value.get<double>());
+    }
+  }
+  return entries;
+}
+
+// Memory stays as it is while nothing is written, and goes on from there.
+TEST(KnnProgram, WritingStopsAndBeginsAgainOnResume) {
+  const TinyRun tiny;
+  const std::string corpus = (tiny / "long.h5").string();
+  write_corpus(corpus, {{"train", texts_of_lengths({300})}, {"valid", texts_of_lengths({60})}});
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2", "data.rows=1", "data.corpus=" + corpus, kMemory}).code, 0);
+  const ProgramResult stopped = tiny.resume("run", {"model.memory.0.write=never", "schedule.steps=4"});
+  ASSERT_EQ(stopped.code, 0) << stopped.err;
+  const ProgramResult again = tiny.resume("run", {"model.memory.0.write=produce", "schedule.steps=6"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  const std::vector<double> entries = entries_of(tiny / "run");
+  EXPECT_EQ(entries, (std::vector<double>{0, 16, 32, 32, 32, 48}));
+}
+
+}  // namespace
+}  // namespace quire::test
