@@ -152,8 +152,8 @@ struct DrtConfig {
         "scores_file", scores_file,
         {.help = "file of scores: file. Each line is a JSON object with the name of a document, the number of one of "
                  "its chunks, the earlier chunks that it asks for, and their scores: {\"document\": \"a\", "
-                 "\"chunk\": 2, \"indices\": [0, 1], \"scores\": [0.5, 3]}. The lines of a document come in the order "
-                 "of its chunks, from 0 on",
+                 "\"chunk\": 2, \"indices\": [0, 1], \"scores\": [0.5, 3]}. An index of -1 is an empty place, whose "
+                 "score is not read. The lines of a document come in the order of its chunks, from 0 on",
          .resumable = true,
          .at_evaluation = true,
          .path = true});

@@ -157,6 +157,7 @@ TEST_F(DrtScoresFile, FilesOfAnotherFormAreRefusedByLine) {
       {second(R"("indices": [0], "scores": [1], "more": 2)"), "nothing else"},
       {second(R"("indices": [0], "scores": [])"), "as many indices as scores"},
       {second(R"("indices": [1], "scores": [1])"), "none before it"},
+      {second(R"("indices": [-2], "scores": [1])"), "not of the form"},
       {second(R"("indices": [0.5], "scores": [1])"), "not of the form"},
       {second(R"("indices": [0], "scores": ["1"])"), "no finite number"},
       {second(R"("indices": [0], "scores": [1e300])"), "no finite number"},
