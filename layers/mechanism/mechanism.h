@@ -90,6 +90,8 @@ struct Mechanism {
   // Options with their default values; none by default.
   ConfigBox (*options)() = nullptr;
   std::span<const CompositionRule> rules = {};
+  // Refused for a new run alone; where training carries nothing between subsequences (data.sampling: windows).
+  std::span<const CompositionRule> rules_of_new_runs = {}, rules_without_carry = {};
   bool retrieves = false;  // its queries choose what they read of the past, and report it (layers/pass/retrieval.h)
   // Only the one of its role is set. A mixer may also have make_stack: in a model with the default stack it returns the
   // one that runs the layers, or nullptr where they run one after the other.

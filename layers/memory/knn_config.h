@@ -28,8 +28,9 @@ template <>
 struct EnumNames<KnnWrite> {
   static constexpr auto value = std::to_array<std::pair<KnnWrite, std::string_view>>(
       {{KnnWrite::produce, "produce"}, {KnnWrite::evict, "evict"}, {KnnWrite::never, "never"}});
-  static constexpr auto help = std::to_array<std::string_view>(
-      {"at the end of the step that has made them", "when they leave the cache of the layer", "memory is only read"});
+  static constexpr auto help = std::to_array<std::string_view>({"at the end of the step that has made them",
+                                                                "when they leave the cache of the layer",
+                                                                "memory is only read; a new run cannot begin with it"});
 };
 template <>
 struct EnumNames<KnnSearchKind> {

@@ -31,6 +31,16 @@ constexpr CompositionRule kRules[] = {
      [](const Place& p) { return evicts(p) && carried_by_mixer(p) > 0 && !local_attention_of(p)->masks_empty; }},
 };
 
+constexpr CompositionRule kRulesOfNewRuns[] = {
+    {"write", "a run that begins with never has nothing in memory; begin with produce or evict, and resume with never",
+     [](const Place& p) { return options(p).write == KnnWrite::never; }},
+};
+
+constexpr CompositionRule kRulesWithoutCarry[] = {
+    {"stale.refresh", "no training step finds entries to project again; leave it out",
+     [](const Place& p) { return options(p).stale.refresh > 0; }},
+};
+
 // Entries come from earlier steps: of those written before the row begins, the last carry.length, every stride-th
 // token. What the cache still holds has not been evicted.
 int64_t reach(const Place& place, const TargetPlace& target) {
@@ -66,6 +76,8 @@ Mechanism knn_memory() {
       .help = "keys and values of the document's past tokens, searched by every query (Memorizing Transformer)",
       .options = [] { return ConfigBox(KnnConfig{}); },
       .rules = kRules,
+      .rules_of_new_runs = kRulesOfNewRuns,
+      .rules_without_carry = kRulesWithoutCarry,
       .retrieves = true,
       .make_memory = [](const Scope& scope, const Place& place, const MixerShape& mixer) -> std::unique_ptr<Memory> {
         return std::make_unique<KnnMemory>(scope, options(place), mixer);

@@ -23,6 +23,12 @@ constexpr CompositionRule kRules[] = {
      [](const Place& p) { return p.layer.position.kind == Position::none && options(p).jump > 1; }},
 };
 
+constexpr CompositionRule kRulesWithoutCarry[] = {
+    {"attention.landmark.carry.in_training",
+     "no training step finds blocks of an earlier one, and evaluation reads them anyway; leave it out",
+     [](const Place& p) { return options(p).carry.in_training; }},
+};
+
 int64_t reach(const Place& place, const TargetPlace& target) {
   const LandmarkConfig& landmark = options(place);
   if (!landmark.carry.in_training) return target.t;
@@ -82,6 +88,7 @@ Mechanism landmark_mixer() {
       .help = "blocks of tokens, each found through a landmark token behind it (Landmark Attention)",
       .options = [] { return ConfigBox(LandmarkConfig{}); },
       .rules = kRules,
+      .rules_without_carry = kRulesWithoutCarry,
       .retrieves = true,
       .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
         return std::make_unique<ProjectedHeads<LandmarkHeads>>(

@@ -122,6 +122,14 @@ std::string place_of_fault(const ModelConfig& model, const Mechanism& mechanism,
   return named.empty() ? rule.key : named;
 }
 
+RuleFault fault_of(const ModelConfig& model, const Mechanism& mechanism, const CompositionRule& rule,
+                   const Place& place, const std::string& section) {
+  const bool in_layers =
+      mechanism.role != Role::stack && (!model.layer_overrides.empty() || mechanism.role == Role::memory);
+  return {mechanism.role == Role::mixer ? place_of_fault(model, mechanism, rule, place) : join_key(section, rule.key),
+          in_layers ? fmt::format("{} (layer {})", rule.message, place.index) : rule.message};
+}
+
 // Returns the key of an option of a layer that is at fault: the first of `keys` that an override of the layer names, or
 // the model's own.
 std::string faulty_key(const ModelConfig& model, int64_t index, const std::vector<std::string>& keys) {
@@ -161,8 +169,20 @@ void check_heads(const ModelConfig& model, ConfigChecker& c) {
 
 }  // namespace
 
+std::optional<RuleFault> find_rule_fault(const ModelConfig& model, std::span<const CompositionRule> Mechanism::*rules) {
+  std::optional<RuleFault> fault;
+  visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string& section) {
+    for (const CompositionRule& rule : mechanism.*rules) {
+      if (!fault && rule.refused(place)) fault = fault_of(model, mechanism, rule, place, section);
+    }
+  });
+  return fault;
+}
+
 void ModelConfig::check(ConfigChecker& c) const {
   const auto require_layers = [&](const std::vector<int64_t>& listed, const std::string& key) {
+    c.require(!listed.empty(), key,
+              "names no layer, so that the entry has no effect; list its layers, or leave it out");
     std::set<int64_t> named;
     for (const int64_t layer : listed) {
       c.require(layer >= -layers && layer < layers, key, fmt::format("there is no layer {} among {}", layer, layers));
@@ -178,13 +198,10 @@ void ModelConfig::check(ConfigChecker& c) const {
 
   Insertion insertion;
   visit_mechanisms(*this, [&](const Mechanism& mechanism, const Place& place, const std::string& section) {
-    const bool in_layers =
-        mechanism.role != Role::stack && (!layer_overrides.empty() || mechanism.role == Role::memory);
     const auto require = [&](const CompositionRule& rule) {
       if (!rule.refused(place)) return;
-      const bool of_layer = mechanism.role == Role::mixer;
-      c.require(false, of_layer ? place_of_fault(*this, mechanism, rule, place) : join_key(section, rule.key),
-                in_layers ? fmt::format("{} (layer {})", rule.message, place.index) : rule.message);
+      const RuleFault fault = fault_of(*this, mechanism, rule, place, section);
+      c.require(false, fault.key, fault.message);
     };
     if (mechanism.role == Role::memory) {
       const std::optional<LocalAttention> local = local_attention_of(place);

@@ -1,4 +1,4 @@
-// Tests a kNN memory through the program: what --resume may change of it.
+// Tests a kNN memory through the program: what --resume may change of it, and what a run cannot begin with.
 #include "tests/faults/expect_fault.h"
 
 namespace quire::test {
@@ -30,6 +30,16 @@ TEST(KnnProgram, WritingStopsAndBeginsAgainOnResume) {
   ASSERT_EQ(again.code, 0) << again.err;
   const std::vector<double> entries = entries_of(tiny / "run");
   EXPECT_EQ(entries, (std::vector<double>{0, 16, 32, 32, 32, 48}));
+}
+
+TEST(KnnProgram, ARunCannotBeginWithNothingToRead) {
+  const TinyRun tiny;
+  const std::string never = "model.memory=[{kind: knn, layers: [0], write: never}]";
+  const std::string message = "model.memory.0.write: a run that begins with never has nothing in memory";
+  EXPECT_FAULT(tiny.train("run", {never}), 2, message);
+  EXPECT_FALSE(std::filesystem::exists(tiny / "run"));
+  EXPECT_FAULT(run_quire({"config", tiny.config().string(), "--check", "data.corpus=" + tiny.corpus().string(), never}),
+               2, message);
 }
 
 }  // namespace

@@ -192,6 +192,14 @@ const std::vector<Refusal>& refusals() {
         "model.attention={softmax: {carry: {kind: kv, length: 4, mask_empty: false}}}", "model.position.kind=none"},
        "model.memory.0.write",
        "the empty slots of carry.mask_empty"},
+      {{none, "data.sampling=windows", "model.attention={kind: landmark, landmark: {carry: {in_training: true}}}"},
+       "model.attention.landmark.carry.in_training",
+       "no training step finds blocks of an earlier one"},
+      {{"data.sampling=windows", "model.memory=[{kind: knn, layers: [0], stale: {refresh: 0.1}}]"},
+       "model.memory.0.stale.refresh",
+       "no training step finds entries"},
+      {{"model.memory=[{kind: knn, layers: []}]"}, "model.memory.0.layers", "names no layer"},
+      {{"model.layer_overrides=[{layers: [], mlp: {kind: none}}]"}, "model.layer_overrides.0.layers", "names no layer"},
   };
   return all;
 }
@@ -201,6 +209,7 @@ std::vector<CompositionRule> all_rules() {
   std::vector<CompositionRule> rules(attention_rules().begin(), attention_rules().end());
   for (const Mechanism* mechanism : mechanisms()) {
     rules.insert(rules.end(), mechanism->rules.begin(), mechanism->rules.end());
+    rules.insert(rules.end(), mechanism->rules_without_carry.begin(), mechanism->rules_without_carry.end());
   }
   return rules;
 }
@@ -239,6 +248,10 @@ TEST(Composition, NeighboursOfRefusalsAreAllowed) {
       {"model.key_heads=1"},
       {"model.dropout.position=0.1", "model.layer_overrides=[{layers: [1], position: {kind: rope}}]"},
       {"model.initialization={kind: fan_in, scale_residual: false}"},
+      // Evaluation carries what training in windows does not.
+      {"data.sampling=windows", "model.attention={softmax: {carry: {kind: kv, length: 4}}}"},
+      {"data.sampling=windows", "model.memory=[{kind: knn, layers: [0]}]"},
+      {"data.sampling=columns", "model.memory=[{kind: knn, layers: [0], stale: {refresh: 0.1}}]"},
   };
   for (const std::vector<std::string>& settings : allowed) EXPECT_NO_THROW(parse(settings)) << settings[0];
 }

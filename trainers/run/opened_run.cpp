@@ -7,6 +7,7 @@
 #include "data/batches/make_sampler.h"
 #include "data/corpus/corpus_on_ranks.h"
 #include "kernels/backend.h"
+#include "layers/model/composition.h"
 #include "trainers/plan/plan.h"
 #include "trainers/setup/attention_choice.h"
 #include "trainers/setup/evaluation_config.h"
@@ -14,6 +15,11 @@
 namespace quire {
 
 namespace {
+
+void require_rules_of_new_runs(const RunConfig& config) {
+  const std::optional<RuleFault> fault = find_rule_fault(config.model, &Mechanism::rules_of_new_runs);
+  if (fault) fail(ErrorKind::config, "{}: {}", join_key("model", fault->key), fault->message);
+}
 
 std::unique_ptr<Corpus> open_corpus(const RunConfig& config, Ranks& ranks) {
   const std::string& path = config.data.corpus;
@@ -102,6 +108,7 @@ RunLook look_at_data(const RunConfig& config, bool without_corpus) {
 }
 
 RunLook look_at_run(const RunConfig& config) {
+  require_rules_of_new_runs(config);
   evaluation_config(config);
   RunLook look = look_at_data(config, false);
   if (config.init.from) {
@@ -123,6 +130,7 @@ OpenedRun OpenedRun::open(const RunConfig& config, Ranks& ranks, bool begins) {
   opened.config = config;
   ranks.set_deadline(std::chrono::seconds(config.run.rank_timeout.seconds));
   ranks.on_all([&] {
+    if (begins) require_rules_of_new_runs(config);
     opened.machine = Machine::choose(config.run);
     evaluation_config(config);
     require_attention(config, opened.machine, {ranks.rank(), ranks.size()});

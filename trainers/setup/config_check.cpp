@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "layers/model/attention_calls.h"
+#include "layers/model/composition.h"
 #include "layers/model/model_mechanisms.h"
 #include "trainers/optimizer/parameter_groups.h"
 #include "trainers/setup/config.h"
@@ -46,6 +47,12 @@ void RunConfig::check(ConfigChecker& c) const {
                 "concat cannot be combined with mask_empty: false of a mixer, which needs empty slots at the "
                 "start of every document; use pad");
     });
+  }
+  if (data.sampling == Sampling::windows) {
+    const std::optional<RuleFault> fault = find_rule_fault(model, &Mechanism::rules_without_carry);
+    c.require(!fault, fault ? join_key("model", fault->key) : "",
+              fmt::format("has no effect with data.sampling: windows, where rows carry nothing: {}",
+                          fault ? fault->message : ""));
   }
   for (const AttentionCall& call :
        attention_calls(model, data.rows, data.subsequence, data.pack == Pack::concat, DType::bf16)) {
