@@ -162,6 +162,7 @@ class ReadVisitor : public ConfigVisitor {
         std::find_if(foreign_.begin(), foreign_.end(), [&](const auto& f) { return f.key == entry.key; });
     if (foreign == foreign_.end()) return false;
     const ConfigEntry* field = node_.find(foreign->field);
+    if (field == nullptr && foreign->chosen.empty()) return true;  // no kind, which is required
     const bool overridden = field != nullptr && field->value.location.line == 0 && entry.key_location.line != 0;
     if (!overridden) {
       config_error(entry.key_location, join_key(key_, entry.key),

@@ -66,6 +66,9 @@ TEST(KindConfig, OptionsOfAnotherKindAreRefused) {
                "run.yaml:5:45: model.memory.0.top_k: belongs to kind: knn, but kind is fast_weight here");
   EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], carry: {length: 3}}]\n"), ErrorKind::config,
                "run.yaml:5:45: model.memory.0.carry: belongs to kind: knn");
+  // Options without a kind miss it.
+  EXPECT_ERROR(parse("  memory: [{layers: [0], carry: {length: 3}}]\n"), ErrorKind::config,
+               "run.yaml:5:12: model.memory.0.kind: this key is required");
   EXPECT_ERROR(parse("  memory: [{kind: knn, layers: [0], chunk: 3}]\n"), ErrorKind::config,
                "run.yaml:5:37: model.memory.0.chunk: belongs to kind: fast_weight, but kind is knn here");
   EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], stale: {keep: 1}}]\n"), ErrorKind::config,
