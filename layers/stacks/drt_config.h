@@ -195,8 +195,8 @@ struct DrtConfig {
     c.require(weights == ChunkWeights::learned || gives_scores(), "weights",
               "scores that are learned or drawn learn through the weights; only with scores: bm25 or file others are "
               "possible");
-    c.require(scores != ChunkScores::file || scores_file.has_value(), "scores_file",
-              "scores: file reads scores from a file; name it here");
+    c.require(scores != ChunkScores::file || scores_file.has_value(), "scores",
+              "file reads scores from a file; name it with scores_file");
     c.require(scores == ChunkScores::file || !scores_file.has_value(), "scores_file",
               "a file of scores is read with scores: file alone");
     c.require(farthest() <= carry.length, "max_distance", "a chunk can read no more chunks back than carry.length");

@@ -200,6 +200,9 @@ const std::vector<Refusal>& refusals() {
        "no training step finds entries"},
       {{"model.memory=[{kind: knn, layers: []}]"}, "model.memory.0.layers", "names no layer"},
       {{"model.layer_overrides=[{layers: [], mlp: {kind: none}}]"}, "model.layer_overrides.0.layers", "names no layer"},
+      {{"model.stack.kind=drt", "model.stack.drt.groups=1", "model.stack.drt.scores=file"},
+       "command line: model.stack.drt.scores=file: model.stack.drt.scores",
+       "name it with scores_file"},
   };
   return all;
 }
