@@ -19,6 +19,16 @@ std::string first_state(const Network& network) {
   return state.registers().empty() ? "" : state.registers().front().name;
 }
 
+// Returns the part of a model that owns a state of this name, "blocks.0.attention.memory.0.keys".
+std::string owner_of(const ModelConfig& model, const std::string& state) {
+  const std::string in_layer = "blocks.";
+  if (!state.starts_with(in_layer)) return "stack.kind " + model.stack.mechanism.kind;
+  const int64_t layer = std::stoll(state.substr(in_layer.size()));
+  if (state.find(".memory.") != std::string::npos) return fmt::format("a memory of layer {}", layer);
+  const LayerConfig& of_layer = model.layer_configs()[static_cast<size_t>(layer)];
+  return fmt::format("attention.kind {} of layer {}", of_layer.attention.mechanism.kind, layer);
+}
+
 // Learned positions count from the beginning of a subsequence, so that nothing of an earlier one may be read beside
 // them.
 void check_learned_positions(const RunConfig& config, const Network& trained, ConfigChecker& c) {
@@ -32,9 +42,13 @@ void check_learned_positions(const RunConfig& config, const Network& trained, Co
   const std::string state = first_state(trained).empty() ? first_state(read) : first_state(trained);
   c.require(
       state.empty(), "model.embedding.learned_positions",
-      fmt::format("a learned position is one in the subsequence, and {} is carried from one to the next; use other "
-                  "positions, or carry nothing",
-                  state));
+      state.empty()
+          ? ""
+          : fmt::format("a learned position is one in the subsequence, and {} carries state from one to the "
+                        "next; leave learned_positions out and set position.kind, or use what carries "
+                        "nothing: attention.kind {} without a carry, shifted_share 0, no memory, "
+                        "stack.kind {}",
+                        owner_of(config.model, state), KindConfig(Role::mixer).kind, KindConfig(Role::stack).kind));
 }
 
 }  // namespace
