@@ -185,9 +185,10 @@ struct KnnConfig {
                 "inverted goes with entries that stay as they were written; leave stale.keep and stale.refresh out");
       c.require(inverted.period < carry.length, "inverted.period",
                 "must be below carry.length: the groups would never be learned");
-      c.require(carry.place == LogPlace::device && carry.dtype != StateType::int8 && carry.dtype != StateType::fp8,
-                "search",
-                "inverted reads keys in main memory as f32 or bf16; leave carry.place and carry.dtype as they are");
+      c.require(carry.place == LogPlace::device, "carry.place",
+                "search: inverted reads keys with carry.place: device alone; leave it out");
+      c.require(carry.dtype != StateType::int8 && carry.dtype != StateType::fp8, "carry.dtype",
+                "search: inverted reads keys as f32 or bf16; use one of them, or auto");
     }
     c.require(least <= carry.length, "least", "is more than carry.length: memory would never be read");
   }

@@ -452,8 +452,10 @@ TEST(KnnMemory, ContradictionsAreRefused) {
   refused("stale: {keep: 2, refresh: 0.1}", "use keep or refresh");
   refused("carry: {length: 100}, search: inverted", "the groups would never be learned");
   refused("carry: {length: 100000}, search: inverted, stale: {keep: 3}", "entries that stay as they were written");
-  refused("carry: {length: 100000, dtype: fp8}, search: inverted", "leave carry.place and carry.dtype as they are");
-  refused("carry: {length: 100000, place: file}, search: inverted", "leave carry.place and carry.dtype as they are");
+  refused("carry: {length: 100000, dtype: fp8}, search: inverted",
+          "carry.dtype: search: inverted reads keys as f32 or bf16");
+  refused("carry: {length: 100000, place: host}, search: inverted",
+          "carry.place: search: inverted reads keys with carry.place: device");
   refused("combine: add, gate: 0.5", "only combine: gate and content_gate have one");
   refused("combine: stop_forward, closed_when_empty: true", "only combine: gate and content_gate can close");
   refused("write: never, stride: 2", "says which tokens enter memory");
