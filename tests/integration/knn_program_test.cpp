@@ -42,5 +42,16 @@ TEST(KnnProgram, ARunCannotBeginWithNothingToRead) {
                2, message);
 }
 
+// A key that cannot change is refused before what its change would contradict.
+TEST(KnnProgram, AChangeThatIsNotPossibleIsRefusedFirst) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2", kMemory}).code, 0);
+  EXPECT_FAULT(tiny.resume("run", {"model.memory.0.search=bucketed", "schedule.steps=3"}), 2,
+               "cannot change on --resume: model.memory.0.search (was exact, now bucketed)");
+  // A contradiction of what may change is named as before.
+  EXPECT_FAULT(tiny.resume("run", {"model.memory.0.write=evict", "schedule.steps=3", "checkpoint.best=true"}), 2,
+               "checkpoint.best: with evaluate.every: 0");
+}
+
 }  // namespace
 }  // namespace quire::test

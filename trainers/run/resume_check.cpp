@@ -29,6 +29,24 @@ std::string describe_jump(const RunConfig& before, const RunConfig& after, int64
   return fmt::format("the learning rate jumps from {:.4g} at step {} to {:.4g} at step {}", last, step, next, step + 1);
 }
 
+// Returns the configuration that a request gives, whose parts may contradict each other.
+RunConfig unchecked_config(const RunFile& run, const ResumeRequest& request) {
+  bool saved = false;
+  std::string written;
+  ConfigNode root;
+  if (request.file.empty()) {
+    root = overridden_tree(dump_config(run.config), request.overrides, "command line");
+    written = root.location.file;
+  } else {
+    root = load_yaml(request.file, &saved);
+    if (saved) written = request.file;
+    for (const std::string& text : request.overrides) apply_override(root, text);
+  }
+  RunConfig config;
+  read_config(StructRef<RunConfig>(config), root, "", ReadMode::keys, written);
+  return config;
+}
+
 }  // namespace
 
 RunFile read_run_file(const std::filesystem::path& path) {
@@ -41,6 +59,22 @@ RunFile read_run_file(const std::filesystem::path& path) {
 RunConfig requested_config(const RunFile& run, const ResumeRequest& request) {
   if (request.file.empty()) return with_overrides(run.config, request.overrides);
   return load_config<RunConfig>(request.file, request.overrides);
+}
+
+RunConfig resumed_config(const RunConfig& before, const RunFile& run, const ResumeRequest& request, bool drop_state) {
+  const auto require_changes = [&](const RunConfig& after) {
+    require_resumable(diff_configs(before, after), drop_state);
+  };
+  RunConfig config;
+  try {
+    config = requested_config(run, request);
+  } catch (const Error&) {
+    // A contradiction may come of a change that is not possible at all.
+    require_changes(unchecked_config(run, request));
+    throw;
+  }
+  require_changes(config);
+  return config;
 }
 
 std::vector<std::string> describe_changes(const RunConfig& before, const RunConfig& after, int64_t step) {

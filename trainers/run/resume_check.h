@@ -27,6 +27,9 @@ struct ResumeRequest {
 
 // Returns the configuration that a run continues with: that of `file`, else of the run, with the overrides.
 RunConfig requested_config(const RunFile& run, const ResumeRequest& request);
+// The same, for a checkpoint of a run with configuration `before`. Throws Error(config) when keys change that must not;
+// a contradiction that comes of such a change is not what the error names.
+RunConfig resumed_config(const RunConfig& before, const RunFile& run, const ResumeRequest& request, bool drop_state);
 
 // Returns lines for the log: each key that `after` changes, "optimizer.lr 0.001 -> 0.0001 from step 600", and the
 // learning rate where it jumps at the next step.

@@ -144,8 +144,7 @@ std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, cons
   ranks.on_all([&] {
     const RunFile before = read_run_file(directory.config());
     require_no_lost_checkpoint(directory.path(), before.config);
-    config = requested_config(before, request);
-    require_resumable(diff_configs(before.config, config));
+    config = resumed_config(before.config, before, request, false);
     changes = describe_changes(before.config, config, 0);
   });
   OpenedRun opened = OpenedRun::open(config, ranks, true);
@@ -185,8 +184,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
     // include an edit, or a change of an earlier --resume that no checkpoint has yet.
     const RunFile run = read_run_file(directory.config());
     require_checkpoint_of_run(checkpoint, before, run);
-    config = requested_config(run, request);
-    require_resumable(diff_configs(before, config), request.drop_state);
+    config = resumed_config(before, run, request, request.drop_state);
     require_steps_left(config, reader->step());
     changes = describe_changes(before, config, reader->step());
     for (std::string& line : lost_edits(before, run, config, request)) changes.push_back(std::move(line));
