@@ -106,6 +106,14 @@ TEST_F(NeedleProgram, WhatMeansNothingIsRefused) {
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "triple"}), 2, "\"triple\" is no task");
   EXPECT_FAULT(needle({"--lengths", "1k", "--set", "length=3"}), 2, "--set length=3 has no meaning here");
   EXPECT_FAULT(needle({"--lengths", "1000", "--align", "64"}), 2, "not a multiple of the alignment 64");
+  // Lengths are rounded down to whole blocks: the message names the one that was given, too.
+  ASSERT_EQ(tiny_
+                .train("blocks", {"schedule.steps=2", "model.position.kind=rope",
+                                  "model.attention={kind: landmark, landmark: {block: 6}}"})
+                .code,
+            0);
+  EXPECT_FAULT(run_quire({"needle", (tiny_ / "blocks").string(), "--lengths", "64"}), 2,
+               "needle: 64 rounded down to a multiple of 6: length 60 is too short for task passkey");
   EXPECT_FAULT(needle({"--lengths", "1k", "--filler", (tiny_ / "x.h5").string()}), 3, "x.h5: no such corpus");
   EXPECT_FAULT(needle({"--lengths", "1k", "data.rows=5"}), 2, "data.rows: cannot differ from the training run");
   EXPECT_FAULT(needle({"--lengths", "1k", "--samples", "0"}), 2, "--help");

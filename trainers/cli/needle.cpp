@@ -188,6 +188,7 @@ std::vector<NeedleAnswers> answers_of(const Arguments& arguments, std::vector<Ne
     options.task.align =
         arguments.align.value_or(chunk_for(options.task, model.model(), model.config().model, tokenizer));
     if (!arguments.align) {
+      options.requested_lengths = options.lengths;
       for (int64_t& length : options.lengths) length -= length % options.task.align;
     }
     require_lengths(options, tokenizer, filler);

@@ -85,6 +85,16 @@ std::vector<NeedleCell> cells_of(const NeedleOptions& options) {
   return cells;
 }
 
+// Returns the beginning of messages about a length: it names the requested one where that was rounded down.
+std::string describe_length(const NeedleOptions& options, int64_t length) {
+  for (size_t i = 0; i < options.requested_lengths.size(); ++i) {
+    const int64_t requested = options.requested_lengths[i];
+    if (options.lengths[i] != length || requested == length) continue;
+    return fmt::format("needle: {} rounded down to a multiple of {}", requested, options.task.align);
+  }
+  return "needle";
+}
+
 // Returns the task of each cell.
 std::vector<std::unique_ptr<AskingTask>> made_tasks(const NeedleOptions& options, const Tokenizer& tokenizer,
                                                     const Filler& filler) {
@@ -98,7 +108,7 @@ std::vector<std::unique_ptr<AskingTask>> made_tasks(const NeedleOptions& options
       fail(ErrorKind::config, "needle: length {} is not a multiple of the alignment {}", cell.length, config.align);
     }
     const TaskSources sources{tokenizer, filler, options.seed, hash_scope("needle")};
-    tasks.push_back(make_asking_task(config, sources, "needle"));
+    tasks.push_back(make_asking_task(config, sources, describe_length(options, cell.length)));
   }
   return tasks;
 }
