@@ -28,7 +28,7 @@ struct NeedleOptions {
   TaskConfig task;               // length and depth are replaced by those of each cell
   std::vector<int64_t> lengths;  // in positions, BOS included
   // The lengths that a user gave, from which these were rounded down; empty: these.
-  std::vector<int64_t> requested_lengths;
+  std::vector<int64_t> requested_lengths = {};
   std::vector<double> depths;  // empty: one column, with needles anywhere
   int64_t samples = 5;         // documents per cell; they differ between depths only in the needle's place
   uint64_t seed = 1;
