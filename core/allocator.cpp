@@ -95,11 +95,11 @@ void* CachingAllocator::allocate(size_t bytes) {
     capacity_[block] = found->first.first;
     free_.erase(found);
     count_in(stats_, requested);
-    most_in_use_ = std::max(most_in_use_, stats_.bytes_in_use);
+    max_in_use_ = std::max(max_in_use_, stats_.bytes_in_use);
     return block;
   }
   const int64_t added = static_cast<int64_t>(requested);
-  const int64_t limit = std::max(kFewBytes, std::max(most_in_use_, stats_.bytes_in_use + added) / 2 * 3);
+  const int64_t limit = std::max(kFewBytes, std::max(max_in_use_, stats_.bytes_in_use + added) / 2 * 3);
   // A little more than what is too much, so that this is not done for each request.
   if (stats_.bytes_from_system + added > limit) shrink(limit / 8 * 7 - added);
   void* block = system_allocate(requested);
@@ -116,7 +116,7 @@ void* CachingAllocator::allocate(size_t bytes) {
   stats_.bytes_from_system += static_cast<int64_t>(requested);
   ++stats_.system_allocations;
   count_in(stats_, requested);
-  most_in_use_ = std::max(most_in_use_, stats_.bytes_in_use);
+  max_in_use_ = std::max(max_in_use_, stats_.bytes_in_use);
   return block;
 }
 

@@ -63,7 +63,7 @@ class CachingAllocator : public Allocator {
   std::map<std::pair<size_t, void*>, int64_t> free_;  // capacity and block: the number of the call that freed it
   std::unordered_map<void*, size_t> capacity_;        // capacity of each block that a caller owns
   AllocatorStats stats_;
-  int64_t most_in_use_ = 0;
+  int64_t max_in_use_ = 0;
   int64_t calls_ = 0;
 };
 
