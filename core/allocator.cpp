@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 
 #include "core/check.h"
@@ -22,9 +23,20 @@ size_t rounded(size_t bytes) {
   return (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+constexpr size_t kPage = 4096;
+
+// Maps a block that begins in its first page, each at another place: the processor takes a store and a load with the
+// same last twelve bits for one that waits for the other, as in a sum of tensors that all begin with a page.
+void* map_block(size_t bytes) {
+  static std::atomic<size_t> blocks = 0;
+  void* const pages = ::mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return pages == MAP_FAILED ? nullptr
+                             : static_cast<std::byte*>(pages) + blocks++ * 5 % (kPage / kAlignment) * kAlignment;
+}
+
 void free_block(void* block, size_t bytes) {
   if (bytes < kMappedBytes) return std::free(block);
-  ::munmap(block, bytes);
+  ::munmap(static_cast<std::byte*>(block) - reinterpret_cast<uintptr_t>(block) % kPage, bytes + kPage);
 }
 
 void count_in(AllocatorStats& stats, size_t bytes) {
@@ -77,9 +89,7 @@ CachingAllocator::~CachingAllocator() {
 }
 
 void* CachingAllocator::system_allocate(size_t bytes) {
-  if (bytes < kMappedBytes) return std::aligned_alloc(kAlignment, bytes);
-  void* const block = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return block == MAP_FAILED ? nullptr : block;
+  return bytes < kMappedBytes ? std::aligned_alloc(kAlignment, bytes) : map_block(bytes);
 }
 
 void CachingAllocator::system_deallocate(void* pointer, size_t bytes) {
