@@ -59,8 +59,8 @@ ListedSizes::ListedSizes(const ops::ListedAttentionInputs& in)
               blocks + own_blocks, queries, rows, in.blocks.numel());
   const DType type = in.q.dtype(), stored = in.keys.dtype();
   const bool scaled = ops::has_scale(stored);
-  QUIRE_CHECK(stored == type || stored == DType::f32 || stored == DType::bf16 || scaled, "listed_attention: keys in {} beside queries in {}",
-              name_of(stored), name_of(type));
+  QUIRE_CHECK(stored == type || stored == DType::f32 || stored == DType::bf16 || scaled,
+              "listed_attention: keys in {} beside queries in {}", name_of(stored), name_of(type));
   QUIRE_CHECK(in.key_scale.defined() == scaled && in.value_scale.defined() == scaled,
               "listed_attention: keys and values in {} {} scales", name_of(stored), scaled ? "need" : "have no");
   QUIRE_CHECK(in.list.defined() || lists == queries, "listed_attention: {} lists for {} queries", lists, queries);

@@ -47,8 +47,8 @@ Calls calls_with(const std::vector<std::string>& settings) {
 
 TEST(Residuals, AreAddedInTheLastProductOfASubLayer) {
   const auto set = [](const char* key, const char* value) { return fmt::format("model.{}={}", key, value); };
-  // The commitment losses of the layers of Transformer-VQ are summed up, one number each, and MoBA adds what the own block
-  // and the chosen ones give.
+  // The commitment losses of the layers of Transformer-VQ are summed up, one number each, and MoBA adds what the own
+  // block and the chosen ones give.
   for (const auto& [mixer, sums] :
        {std::pair{"{kind: softmax}", 0}, {"{kind: vq, vq: {activation: none}}", 2}, {"{kind: moba}", 2}}) {
     for (const char* mlp : {"relu", "gelu", "swiglu"}) {
