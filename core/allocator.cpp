@@ -151,6 +151,7 @@ void CachingAllocator::reset_peak() {
 void CachingAllocator::trim() {
   const std::lock_guard lock(mutex_);
   shrink(0);
+  max_in_use_ = stats_.bytes_in_use;
 }
 
 void CachingAllocator::shrink(int64_t bytes) {

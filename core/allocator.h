@@ -34,7 +34,7 @@ class Allocator {
 // steps nothing is allocated from the system. It takes the smallest block that fits with at most an eighth of waste,
 // and among equal ones the one with the lowest address, so the choice depends only on which blocks are free and not on
 // the order in which they became free. Where sizes change from step to step, as with a growing document, what is cached
-// would be many times what is used: beyond half of the largest bytes that were ever in use, the blocks that were unused
+// would be many times what is used: beyond half of the largest bytes in use since trim(), the blocks that were unused
 // for the longest time go back to the system. Thread-safe; fork() waits until no other thread is inside an allocator,
 // so a child can allocate.
 class CachingAllocator : public Allocator {
