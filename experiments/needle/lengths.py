@@ -33,9 +33,9 @@ def interval(mean, samples):
 def samples_of(text):
     """Parses "50,64k=10": samples by length, and under "" those of the others."""
     parts = [part.rpartition("=") for part in text.split(",")]
+    if not all(number.isdecimal() and int(number) > 0 for _, _, number in parts) or "" not in (part[0] for part in parts):
+        raise argparse.ArgumentTypeError(f"{text} is not N[,LENGTH=N...], with numbers from 1 on")
     samples = {length: int(number) for length, _, number in parts}
-    if "" not in samples or min(samples.values()) < 1:
-        raise ValueError(text)
     return samples
 
 
