@@ -33,7 +33,8 @@ def interval(mean, samples):
 def samples_of(text):
     """Parses "50,64k=10": samples by length, and under "" those of the others."""
     parts = [part.rpartition("=") for part in text.split(",")]
-    if not all(number.isdecimal() and int(number) > 0 for _, _, number in parts) or "" not in (part[0] for part in parts):
+    right = all(number.isdecimal() and int(number) > 0 for _, _, number in parts)
+    if not right or all(length for length, _, _ in parts):
         raise argparse.ArgumentTypeError(f"{text} is not N[,LENGTH=N...], with numbers from 1 on")
     samples = {length: int(number) for length, _, number in parts}
     return samples
