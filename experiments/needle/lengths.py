@@ -126,8 +126,9 @@ def draw(scores, variants, lengths, tasks, path):
         axis.set_xticks(range(len(lengths)), lengths)
         axis.set_ylabel("score")
         axis.grid(alpha=0.3)
-    axes[0][0].legend(fontsize="small")
-    figure.tight_layout()
+    rows_of_names = -(-len(variants) // 5)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="lower center", ncol=5, fontsize="small")
+    figure.tight_layout(rect=(0, 0.02 + 0.035 * rows_of_names, 1, 1))
     figure.savefig(path, metadata={"Date": None})
 
 

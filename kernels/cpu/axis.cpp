@@ -69,35 +69,41 @@ void cumulative_sum(const Tensor& out, const Tensor& in, int axis, bool reverse)
   });
 }
 
-// Writes exp(x - lse) of the elements that mask keeps; returns lse. Its bits depend on the kept elements alone, however
-// many others lie between them.
+// Writes exp(x - lse) with write, else leaves anything in y; returns lse.
 template <typename W>
-W softmax_row(W* y, const W* x, const uint8_t* mask, int64_t mask_stride, int64_t width) {
+W softmax_line(W* y, const W* x, int64_t count, bool write) {
   constexpr W kNone = -std::numeric_limits<W>::infinity();
-  const auto kept = [&](int64_t i) { return mask == nullptr || mask[i * mask_stride] != 0; };
-  W max_value = kNone;
-  for (int64_t i = 0; i < width; ++i) max_value = kept(i) && (x[i] > max_value || x[i] != x[i]) ? x[i] : max_value;
-  ArrayView<W> to(y, width);
-  if (max_value == kNone) {  // the mask keeps nothing, or only -inf
+  const W max_value = count == 0 ? kNone : ConstArrayView<W>(x, count).template maxCoeff<Eigen::PropagateNaN>();
+  ArrayView<W> to(y, count);
+  if (max_value == kNone) {
     to.setZero();
     return max_value;
   }
-  to = ConstArrayView<W>(x, width) - max_value;
-  exponentials(y, y, width);
-  const W* summed = y;
-  int64_t count = width;
-  if (mask != nullptr) {
-    W* const packed = scratch<W>(2, width);
-    count = 0;
-    for (int64_t i = 0; i < width; ++i) {
-      packed[count] = y[i] = kept(i) ? y[i] : W{0};
-      count += kept(i) ? 1 : 0;
-    }
-    summed = packed;
-  }
-  const W sum = sum_of_line(summed, count);
-  to /= sum;
+  to = ConstArrayView<W>(x, count) - max_value;
+  exponentials(y, y, count);
+  const W sum = sum_of_line(y, count);
+  if (write) to /= sum;
   return max_value + std::log(sum);
+}
+
+// As softmax_line for the elements that the mask keeps, with 0 for the others. Its bits depend on the kept elements
+// alone, however many others lie between them.
+template <typename W>
+W softmax_row(W* y, const W* x, const uint8_t* mask, int64_t mask_stride, int64_t width, bool write) {
+  const KeptRun run = kept_run(mask, mask_stride, width);
+  if (run.whole()) {
+    if (write) std::fill_n(y, run.first, W{0}), std::fill(y + run.last, y + width, W{0});
+    return softmax_line(y + run.first, x + run.first, run.count, write);
+  }
+  W* const packed = scratch<W>(2, run.count);
+  int64_t count = 0;
+  for (int64_t i = run.first; i < run.last; ++i) {
+    if (mask[i * mask_stride] != 0) packed[count++] = x[i];
+  }
+  const W lse = softmax_line(packed, packed, count, write);
+  count = 0;
+  for (int64_t i = 0; write && i < width; ++i) y[i] = mask[i * mask_stride] != 0 ? packed[count++] : W{0};
+  return lse;
 }
 
 void softmax(const Tensor& out, const Tensor& lse, const Tensor& in, const Tensor& mask) {
@@ -121,7 +127,7 @@ void softmax(const Tensor& out, const Tensor& lse, const Tensor& in, const Tenso
         walk.find(row * width, at);
         W* const y = out.defined() ? widened_result(out.data<T>() + at[0], width, 1) : scratch<W>(1, width);
         const uint8_t* const kept = mask.defined() ? mask.data<uint8_t>() + at[1] : nullptr;
-        const W sum = softmax_row(y, widened(in.data<T>() + at[0], width, 0), kept, mask_stride, width);
+        const W sum = softmax_row(y, widened(in.data<T>() + at[0], width, 0), kept, mask_stride, width, out.defined());
         if (out.defined()) store_narrow(out.data<T>() + at[0], y, width);
         if (lse.defined()) lse.data<W>()[row] = sum;
       }

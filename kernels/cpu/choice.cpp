@@ -3,7 +3,7 @@
 #include <array>
 #include <numeric>
 
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/strided.h"
 #include "kernels/vocabulary_checks.h"
 
@@ -23,32 +23,47 @@ bool comes_before(const W* x, int32_t i, int32_t j) {
   return i < j;
 }
 
-// Writes the K largest of `count` values x at `places`, in order, for small K: they are kept sorted while the others
+// Writes the indices of the K largest of `count` values x, in order, for small K: they are kept sorted while the others
 // pass by.
 template <typename W>
-void take_few(int32_t* to, int64_t k, const W* x, const int32_t* places, int64_t count) {
+void take_few(int32_t* to, int64_t k, const W* x, int64_t count) {
   constexpr int64_t kTogether = 16;
-  std::array<int32_t, kFew> best;  // indices into x
+  std::array<W, kFew> best;
+  // The earlier one of equal values stays in front.
   const auto take = [&](int64_t n, int64_t kept) {
+    const W value = x[n];
     int64_t at = std::min(kept, k - 1);
-    for (; at > 0 && comes_before(x, static_cast<int32_t>(n), best[static_cast<size_t>(at - 1)]); --at) {
-      best[static_cast<size_t>(at)] = best[static_cast<size_t>(at - 1)];
+    for (; at > 0; --at) {
+      const W before = best[static_cast<size_t>(at - 1)];
+      if (!(value > before || (value != value && before == before))) break;
+      best[static_cast<size_t>(at)] = before;
+      to[at] = to[at - 1];
     }
-    best[static_cast<size_t>(at)] = static_cast<int32_t>(n);
+    best[static_cast<size_t>(at)] = value;
+    to[at] = static_cast<int32_t>(n);
   };
   for (int64_t n = 0; n < k; ++n) take(n, n);
-  int64_t n = k;
-  while (n < count) {
-    const W last = x[best[static_cast<size_t>(k - 1)]];
+  for (int64_t n = k; n < count; n += kTogether) {
     const int64_t end = std::min(n + kTogether, count);
+    const W last = best[static_cast<size_t>(k - 1)];
     int larger = 0;  // or not a number
     for (int64_t i = n; i < end; ++i) larger += x[i] <= last ? 0 : 1;
     for (int64_t i = n; i < end && larger > 0; ++i) {
-      if (comes_before(x, static_cast<int32_t>(i), best[static_cast<size_t>(k - 1)])) take(i, k);
+      const W smallest = best[static_cast<size_t>(k - 1)];
+      if (x[i] > smallest || (x[i] != x[i] && smallest == smallest)) take(i, k);
     }
-    n = end;
   }
-  for (int64_t i = 0; i < k; ++i) to[i] = places[best[static_cast<size_t>(i)]];
+}
+
+// As take_few for any K.
+template <typename W>
+void take(int32_t* to, int64_t k, const W* x, int64_t count) {
+  if (k == 0) return;
+  if (k <= kFew) return take_few(to, k, x, count);
+  int32_t* const order = scratch<int32_t>(3, count);
+  std::iota(order, order + count, 0);
+  std::partial_sort(order, order + k, order + count, [x](int32_t i, int32_t j) { return comes_before(x, i, j); });
+  std::copy_n(order, k, to);
 }
 
 void top_k(const Tensor& index, const Tensor& in, const Tensor& mask) {
@@ -72,20 +87,22 @@ void top_k(const Tensor& index, const Tensor& in, const Tensor& mask) {
         walk.find(row * width, at);
         const W* const x = widened(in.data<T>() + at[0], width, 0);
         const uint8_t* const kept = mask.defined() ? mask.data<uint8_t>() + at[1] : nullptr;
-        int64_t count = 0;
-        for (int64_t i = 0; i < width; ++i) {
-          places[count] = static_cast<int32_t>(i);
-          values[count] = x[i];
-          count += kept == nullptr || kept[i * mask_stride] != 0 ? 1 : 0;
+        const KeptRun run = kept_run(kept, mask_stride, width);
+        const W* from = x + run.first;
+        if (!run.whole()) {
+          int64_t count = 0;
+          for (int64_t i = run.first; i < run.last; ++i) {
+            if (kept[i * mask_stride] == 0) continue;
+            places[count] = static_cast<int32_t>(i);
+            values[count++] = x[i];
+          }
+          from = values;
         }
-        const int64_t found = std::min(k, count);
+        const int64_t found = std::min(k, run.count);
         int32_t* const to = index.data<int32_t>() + row * k;
-        if (found <= kFew) {
-          take_few(to, found, values, places, found == 0 ? 0 : count);
-        } else {
-          std::partial_sort(places, places + found, places + count,
-                            [x](int32_t i, int32_t j) { return comes_before(x, i, j); });
-          std::copy_n(places, found, to);
+        take(to, found, from, run.count);
+        for (int64_t i = 0; i < found; ++i) {
+          to[i] = run.whole() ? to[i] + static_cast<int32_t>(run.first) : places[to[i]];
         }
         std::fill(to + found, to + k, -1);
       }

@@ -22,15 +22,17 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double
   dispatch_stored("embedding", table.dtype(), [&](auto type) {
     using T = decltype(type);
     using W = Wide<T>;
-    for_rows(ids.numel(), width, [&](int64_t begin, int64_t end) {
+    T* const to = out.data<T>();
+    const T* const from = table.data<T>();
+    for_rows(ids.numel(), width, [=](int64_t begin, int64_t end) {
       for (int64_t m = begin; m < end; ++m) {
-        ArrayView<W> row(widened_result(out.data<T>() + m * width, width, 0), width);
+        ArrayView<W> row(widened_result(to + m * width, width, 0), width);
         if (id[m] < 0) {
           row.setZero();
         } else {
-          row = static_cast<W>(scale) * ConstArrayView<W>(widened(table.data<T>() + id[m] * width, width, 1), width);
+          row = static_cast<W>(scale) * ConstArrayView<W>(widened(from + id[m] * width, width, 1), width);
         }
-        store_narrow(out.data<T>() + m * width, row.data(), width);
+        store_narrow(to + m * width, row.data(), width);
       }
     });
   });
@@ -42,6 +44,7 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
   check_embedding_backward(dtable, dout, ids);
   const int32_t* id = ids.data<int32_t>();
   std::vector<int32_t> order;  // the terms, by id and then by position
+  order.reserve(static_cast<size_t>(count));
   for (int64_t m = 0; m < count; ++m) {
     if (id[m] >= 0) order.push_back(static_cast<int32_t>(m));
   }
@@ -56,11 +59,13 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
   dispatch_stored("embedding_backward", dout.dtype(), [&](auto type) {
     using T = decltype(type);
     using W = Wide<T>;
+    W* const to = dtable.data<W>();
+    const T* const from = dout.data<T>();
     parallel_for(static_cast<int64_t>(tasks.size()) - 1, [&](int64_t task) {
       for (size_t n = tasks[static_cast<size_t>(task)]; n < tasks[static_cast<size_t>(task) + 1]; ++n) {
-        ArrayView<W> total(dtable.data<W>() + id[order[n]] * width, width);
-        const T* const term = dout.data<T>() + order[n] * width;
-        total += static_cast<W>(scale) * ConstArrayView<W>(widened(term, width, 0), width);
+        ArrayView<W> total(to + id[order[n]] * width, width);
+        const W* const term = widened(from + order[n] * width, width, 0);
+        total += static_cast<W>(scale) * ConstArrayView<W>(term, width);
       }
     });
   });

@@ -7,6 +7,28 @@
 
 namespace quire::cpu {
 
+// The elements of a line that a mask keeps.
+struct KeptRun {
+  int64_t first = 0, last = 0;  // the kept ones lie in [first, last)
+  int64_t count = 0;
+  bool whole() const { return count == last - first; }  // all of these are kept
+};
+
+// Returns the kept elements of a line; all of it without a mask.
+inline KeptRun kept_run(const uint8_t* mask, int64_t stride, int64_t width) {
+  KeptRun run{0, width, width};
+  if (mask == nullptr) return run;
+  while (run.first < width && mask[run.first * stride] == 0) ++run.first;
+  while (run.last > run.first && mask[(run.last - 1) * stride] == 0) --run.last;
+  run.count = 0;
+  if (stride == 1) {
+    for (int64_t i = run.first; i < run.last; ++i) run.count += mask[i] != 0 ? 1 : 0;
+  } else {
+    for (int64_t i = run.first; i < run.last; ++i) run.count += mask[i * stride] != 0 ? 1 : 0;
+  }
+  return run;
+}
+
 template <typename T>
 T sum_of_line(const T* x, int64_t count) {
   // Eigen begins at the first element of what is no plain memory.

@@ -52,11 +52,11 @@ Tensor HilsParts::best(const Tensor& scores, const Tensor& window_sum) const {
   // As many places however few chunks there are: how weights are summed up must not depend on other rows.
   const std::vector<int32_t> best = index.to_vector<int32_t>();
   std::vector<int32_t> chosen(static_cast<size_t>(shape.numel()), -1);
-  for (int64_t i = 0; i < index.numel(); ++i) {
-    chosen[static_cast<size_t>(i / index.dim(3) * t_.chosen + i % index.dim(3))] = best[static_cast<size_t>(i)];
-  }
-  for (auto at = chosen.begin(); at != chosen.end(); at += t_.chosen) {
-    std::sort(at, std::find(at, at + t_.chosen, -1));
+  for (auto [from, to] = std::pair(best.begin(), chosen.begin()); to != chosen.end(); to += t_.chosen) {
+    const auto end = from + index.dim(3);
+    const auto none = std::find(from, end, -1);
+    std::sort(to, std::copy(from, none, to));
+    from = end;
   }
   return Tensor::from(chosen, shape, index.device());
 }
@@ -71,20 +71,22 @@ HilsReads HilsParts::reads(const Tensor& chosen, bool all) const {
   const Shape shape{t_.rows, t_.length, s_.key_heads, t_.chosen};
   // A plan reads no values, and takes more than any choice needs.
   if (chosen.is_meta()) return {Tensor::empty(shape, DType::i32, chosen.device()), all_stored()};
-  const auto rows = static_cast<size_t>(t_.rows), stored = static_cast<size_t>(t_.stored);
   const std::vector<int32_t> places = chosen.to_vector<int32_t>();
-  const size_t of_row = places.size() / rows;
-  std::vector<int32_t> number(rows * stored, all ? 0 : -1);
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i] >= 0 && places[i] < t_.stored) number[i / of_row * stored + static_cast<size_t>(places[i])] = 0;
-  }
-  std::vector<std::vector<int32_t>> found(rows);
+  const auto stored = static_cast<int32_t>(t_.stored);
+  const int64_t of_row = s_.key_heads * t_.length * t_.chosen;
+  std::vector<std::vector<int32_t>> number, found(static_cast<size_t>(t_.rows));  // of the stored ones of each row
   size_t count = 0;
-  for (size_t i = 0; i < number.size(); ++i) {
-    std::vector<int32_t>& own = found[i / stored];
-    if (number[i] < 0) continue;
-    number[i] = static_cast<int32_t>(own.size());
-    own.push_back(static_cast<int32_t>(i % stored));
+  for (std::vector<int32_t>& own : found) {
+    std::vector<int32_t>& of = number.emplace_back(stored, all ? 0 : -1);
+    const auto begin = places.begin() + (&own - found.data()) * of_row;
+    std::for_each(begin, begin + of_row, [&](int32_t place) {
+      if (place >= 0 && place < stored) of[static_cast<size_t>(place)] = 0;
+    });
+    for (int32_t place = 0; place < stored; ++place) {
+      if (of[static_cast<size_t>(place)] < 0) continue;
+      of[static_cast<size_t>(place)] = static_cast<int32_t>(own.size());
+      own.push_back(place);
+    }
     count = std::max(count, own.size());
   }
   HilsReads reads;
@@ -92,18 +94,21 @@ HilsReads HilsParts::reads(const Tensor& chosen, bool all) const {
     own.resize(count, -1);
     reads.places.insert(reads.places.end(), own.begin(), own.end());
   }
-  std::vector<int32_t> blocks(places.size(), -1);
-  const int64_t of_head = t_.length * t_.chosen;
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i] < 0) continue;
-    const int64_t at = static_cast<int64_t>(i), row = at / of_head / s_.key_heads;
-    const int64_t head = at / of_head % s_.key_heads, cell = at / t_.chosen % t_.length;
-    const int64_t own = places[i] - t_.stored;
-    const int64_t block =
-        own >= 0 ? -2 - row * t_.own - own
-                 : row * static_cast<int64_t>(count) + number[static_cast<size_t>(row * t_.stored + places[i])];
-    blocks[static_cast<size_t>(((row * t_.length + cell) * s_.key_heads + head) * t_.chosen + at % t_.chosen)] =
-        static_cast<int32_t>(block);
+  std::vector<int32_t> blocks(places.size());
+  auto place = places.begin();
+  for (int64_t row = 0; row < t_.rows; ++row) {
+    const auto first = static_cast<int32_t>(row * static_cast<int64_t>(count)),
+               first_own = static_cast<int32_t>(-2 - row * t_.own);
+    for (int64_t head = 0; head < s_.key_heads; ++head) {
+      for (int64_t cell = 0; cell < t_.length; ++cell) {
+        auto to = blocks.begin() + ((row * t_.length + cell) * s_.key_heads + head) * t_.chosen;
+        for (int64_t n = 0; n < t_.chosen; ++n, ++place, ++to) {
+          *to = *place < 0        ? -1
+                : *place < stored ? first + number[static_cast<size_t>(row)][static_cast<size_t>(*place)]
+                                  : first_own - (*place - stored);
+        }
+      }
+    }
   }
   reads.blocks = Tensor::from(blocks, shape, chosen.device());
   return reads;

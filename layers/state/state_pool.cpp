@@ -148,6 +148,15 @@ void StatePool::commit_group(size_t group) {
   }
 }
 
+void StatePool::assume_read(int64_t positions) {
+  for (LogPositions& group : state_.groups) {
+    for (int64_t row = 0; row < state_.rows; ++row) {
+      const int64_t added = positions / group.options.grain - group.written[at(row)];
+      if (added > 0) group.advance(row, added, state_.clock);
+    }
+  }
+}
+
 void StatePool::commit(std::span<const uint8_t> cleared) {
   ++state_.clock;
   for (StateRegister& data : state_.registers) data.commit(state_.last);

@@ -33,6 +33,9 @@ class StatePool {
   // Makes this step's puts and appends visible. Rows flagged in cleared (non-finite values) are emptied instead.
   void commit(std::span<const uint8_t> cleared = {});
 
+  // For plans: afterwards every row has read a text of at least so many positions, with what its logs hold of it.
+  void assume_read(int64_t positions);
+
   // Save to and load from checkpoints (state_save.h): the bytes of one row at a time, and a few numbers of every row.
   std::vector<RowPart> row_parts() const { return quire::row_parts(state_); }
   void save_row(int64_t row, const WriteBytes& write, RowExtent extent = RowExtent::whole) const {

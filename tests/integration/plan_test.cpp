@@ -25,10 +25,14 @@ evaluate: {every: 0}
 
 constexpr const char* kVq = "model.attention={kind: vq, vq: {window: 64, codes: 64, block: 64}}";
 constexpr const char* kKnn = "model.memory=[{kind: knn, layers: [3], carry: {length: 2048}, top_k: 16}]";
+constexpr const char* kHils =
+    "model.attention={kind: hils, hils: {chunk: 32, window: 128, top_k: 4, carry: {length: 200}}}";
+constexpr const char* kMoba = "model.attention={kind: moba, moba: {block: 64, top_k: 4, carry: {length: 64}}}";
 
 struct PlanCase {
   std::string name;
   std::vector<std::string> settings;
+  int64_t full_after = 1;  // steps that fill what rows carry
 };
 
 class PlanAgainstRun : public ::testing::TestWithParam<PlanCase> {
@@ -45,7 +49,8 @@ TEST_P(PlanAgainstRun, WithinFivePercent) {
   const std::string config = (folder_ / "plan.yaml").string();
   write_file_durably(config, std::string_view(kConfig));
   std::vector<std::string> plan_arguments{"plan", config, "--json"};
-  std::vector<std::string> bench_arguments{"bench", config, "--json", "--steps", "1", "--warmup", "1"};
+  std::vector<std::string> bench_arguments{
+      "bench", config, "--json", "--steps", "1", "--warmup", fmt::format("{}", GetParam().full_after)};
   for (const std::string& setting : GetParam().settings) {
     plan_arguments.push_back(setting);
     bench_arguments.push_back(setting);
@@ -72,10 +77,13 @@ INSTANTIATE_TEST_SUITE_P(
                  {"model.position.kind=xl", "model.attention.softmax.carry={kind: hidden, length: 384}"}},
         PlanCase{
             "keys_and_values",
-            {"model.position.kind=t5", "model.attention.softmax.carry={kind: kv, length: 512}", "model.key_heads=2"}},
+            {"model.position.kind=t5", "model.attention.softmax.carry={kind: kv, length: 512}", "model.key_heads=2"},
+            2},
         PlanCase{"wide_vocabulary", {"model.position.kind=alibi", "data.vocabulary=30000", "data.rows=2"}},
         PlanCase{"recompute", {"model.position.kind=rope", "model.recompute=blocks", "data.rows=8"}},
-        PlanCase{"vq", {"model.position.kind=xl", kVq}}, PlanCase{"knn", {"model.position.kind=rope", kKnn}},
+        PlanCase{"vq", {"model.position.kind=xl", kVq}}, PlanCase{"knn", {"model.position.kind=rope", kKnn}, 6},
+        PlanCase{"hils", {"model.position.kind=rope", kHils}, 18},
+        PlanCase{"moba", {"model.position.kind=rope", kMoba}, 12},
         PlanCase{"muon", {"model.position.kind=rope", "optimizer.kind=muon"}},
         PlanCase{"blocks_of_rows",
                  {"model.position.kind=none", "data.accumulate=2", "data.rows=8", "optimizer.kind=adafactor"}}),
@@ -126,7 +134,7 @@ TEST(Plan, NeedsNoMemoryForTheTokensOfARow) {
     const nlohmann::json counted = plan(1 << 18), derived = plan((1 << 18) + 1);
     for (const char* key : {"activations", "state", "evaluation"}) {
       const auto bytes = counted[key].get<double>();
-      EXPECT_NEAR(derived[key].get<double>(), bytes, 0.02 * bytes) << name << ' ' << key;
+      EXPECT_NEAR(derived[key].get<double>(), bytes, 0.05 * bytes) << name << ' ' << key;
     }
     // How many blocks fit nowhere differs from length to length.
     EXPECT_NEAR(derived["total"].get<double>() / counted["total"].get<double>(), 1, 0.25) << name;
@@ -147,9 +155,9 @@ TEST(Plan, AWholeRunIsWithinFivePercent) {
     std::vector<std::string> settings{config,
                                       "data.corpus=" + (folder / "c.h5").string(),
                                       "data.vocabulary=none",
-                                      "schedule={warmup: 1, steps: 2}",
+                                      "schedule={warmup: 1, steps: 8}",
                                       "log.every=1",
-                                      "evaluate={every: 2, rows: 2}"};
+                                      "evaluate={every: 8, rows: 2}"};
     settings.insert(settings.end(), models[i].begin(), models[i].end());
     std::vector<std::string> plan_arguments{"plan", "--json"};
     std::vector<std::string> train_arguments{"train", "--run-dir", (folder / std::to_string(i)).string()};
@@ -171,6 +179,25 @@ TEST(Plan, AWholeRunIsWithinFivePercent) {
     EXPECT_NEAR(step / peak, 1, 0.05) << models[i][1];
     EXPECT_NEAR(bytes["total"].get<double>() / static_cast<double>(trained.resident_bytes), 1, 0.05) << planned.out;
   }
+}
+
+// The longest document bounds what rows can carry, whatever a memory could hold.
+TEST(Plan, MemoriesAreNoFullerThanADocumentMakesThem) {
+  const TemporaryDirectory folder;
+  write_corpus(folder / "c.h5", {{"train", texts_of_lengths({2000, 3000})}, {"valid", texts_of_lengths({900})}});
+  const auto activations = [&](const std::string& corpus, const std::string& length) {
+    return make_plan(
+               parse_config<RunConfig>(
+                   kConfig, "plan.yaml",
+                   {"data.corpus=" + corpus, "data.vocabulary=258", "data.rows=2", "model.position.kind=rope",
+                    "model.attention={kind: moba, moba: {block: 64, top_k: 4, carry: {length: " + length + "}}}"}),
+               1, 2)
+        .activations;
+  };
+  const std::string corpus = (folder / "c.h5").string();
+  EXPECT_EQ(activations(corpus, "100"), activations(corpus, "46"));  // 46 blocks of 64 are in 3000 tokens
+  EXPECT_GT(activations("none.h5", "100"), activations("none.h5", "46"));
+  EXPECT_GT(activations(corpus, "46"), activations(corpus, "20"));
 }
 
 // A probe runs on the device of the plan, and only when it is requested.

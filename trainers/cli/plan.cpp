@@ -12,9 +12,9 @@
 #include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/plan/benchmark.h"
+#include "trainers/plan/idle_state.h"
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
-#include "trainers/run/idle_state.h"
 #include "trainers/run/opened_run.h"
 #include "trainers/run/schedule_share.h"
 

@@ -10,6 +10,7 @@
 #include "layers/model/model_mechanisms.h"
 #include "layers/state/state_pool.h"
 #include "trainers/checkpoint/checkpoint.h"
+#include "trainers/plan/longest_document.h"
 #include "trainers/plan/random_batch.h"
 #include "trainers/setup/attention_choice.h"
 #include "trainers/setup/evaluation_config.h"
@@ -37,6 +38,32 @@ std::vector<Plan::Part> parts_of(const ParameterStore& store) {
     to.parameters += entry.shape.numel();
   }
   return parts;
+}
+
+// Returns the first step of a document that finds all logs full, or as full as a document of the run makes them.
+int64_t late_step(const RunConfig& config, const Network& network) {
+  int64_t positions = 0;
+  for (const StateLayout::LogGroup& group : network.declared.state.log_groups()) {
+    constexpr int64_t kMany = int64_t{1} << 30;
+    positions =
+        std::max(positions, group.length > kMany / group.options.grain ? kMany : group.length * group.options.grain);
+  }
+  const int64_t length = config.data.subsequence;
+  const int64_t full = (positions + length - 1) / length;
+  const std::optional<int64_t> longest = longest_document(config);
+  return longest ? std::min(full, *longest / length) : full;
+}
+
+// Returns the first step, the second one, which has everything that the first one leaves behind, and steps up to the
+// late one. The allocator keeps blocks of sizes that have passed; from an eighth on, logs grow by a sixteenth from step
+// to step, as fast as the sizes that layers round them to.
+std::vector<int64_t> steps_to_plan(int64_t late) {
+  std::vector<int64_t> steps{0, 1};
+  while (steps.back() < late) {
+    const int64_t step = steps.back();
+    steps.push_back(std::min(late, step < late / 8 ? 2 * step : step + std::max<int64_t>(1, step / 16)));
+  }
+  return steps;
 }
 
 int64_t moment_bytes(const ParameterStore& store, const RankPlace& place, const OptimizerConfig& config) {
@@ -97,18 +124,19 @@ Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
   plan.file_state = training.state->bytes(LogPlace::file);
   const int64_t persistent = allocator.stats().bytes_in_use;
 
-  // The second step has everything the first one leaves behind.
+  const std::vector<int64_t> steps = steps_to_plan(late_step(config, training.network));
   const auto make_steps = [&] {
-    for (int64_t step = 0; step < 2; ++step) {
+    for (const int64_t step : steps) {
       allocator.reset_peak();
       const Batch batch = random_batch(data, vocabulary, training.network.model.insertion(), step);
+      if (step > 0) training.state->assume_read(batch.position.front());
       const StepCounts begun = begin_step(training.network.model, config, batch, step + 1, step + 1);
       accumulate_gradients(
           training, config, batch, begun.counts, [](int64_t, int64_t, const LossTerms&) {}, one);
       training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
       training.state->commit();
+      plan.activations = std::max(plan.activations, peak() - persistent);
     }
-    plan.activations = std::max(plan.activations, peak() - persistent);
     plan.free_blocks = allocator.stats().bytes_from_system - before - persistent - plan.activations;
   };
   make_steps();
@@ -126,11 +154,15 @@ Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
     const ModelReading reading = reading_of(evaluation.model, evaluation.data.subsequence, Purpose::evaluate);
     const Network network(training.store, reading.model, vocabulary, dtype);
     StatePool state(network.declared.state, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
-    const Batch batch = random_batch(evaluation.data, vocabulary, network.model.insertion(), 0);
-    state.begin_step(batch);
-    Tape tape(false);
-    const StateView view = state.view(0, evaluation.data.rows);
-    network.model.loss({.tape = tape, .batch = batch, .state = view});
+    for (const int64_t step : steps_to_plan(late_step(evaluation, network))) {
+      const Batch batch = random_batch(evaluation.data, vocabulary, network.model.insertion(), step);
+      if (step > 0) state.assume_read(batch.position.front());
+      state.begin_step(batch);
+      Tape tape(false);
+      const StateView view = state.view(0, evaluation.data.rows);
+      network.model.loss({.tape = tape, .batch = batch, .state = view});
+      state.commit();
+    }
     plan.evaluation = peak() - persistent;
     plan.evaluation_blocks = allocator.stats().bytes_from_system - blocks_before;
   }

@@ -52,8 +52,8 @@ struct Plan {
 // Returns the device that a plan is for; `auto` is resolved as this machine would choose.
 DeviceKind planned_device(const RunSection& run);
 
-// Makes two steps and an evaluation on Device::meta. The batches themselves take 56 bytes a token in memory of the
-// host.
+// Makes steps and an evaluation on Device::meta, also with logs as full as a document of the corpus can make them. The
+// batches themselves take 56 bytes a token in memory of the host.
 Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads);
 
 }  // namespace quire

@@ -6,7 +6,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "trainers/checkpoint/training_checkpoint.h"
-#include "trainers/run/idle_state.h"
+#include "trainers/plan/idle_state.h"
 #include "trainers/run/kept_checkpoints.h"
 #include "trainers/run/pace.h"
 #include "trainers/run/progress.h"

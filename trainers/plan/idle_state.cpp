@@ -1,4 +1,4 @@
-#include "trainers/run/idle_state.h"
+#include "trainers/plan/idle_state.h"
 
 #include <fmt/format.h>
 
@@ -7,24 +7,11 @@
 #include <optional>
 
 #include "layers/model/model_mechanisms.h"
+#include "trainers/plan/longest_document.h"
 
 namespace quire {
 
 namespace {
-
-// Returns the stored tokens of the longest document that the run trains on or evaluates.
-int64_t longest_document(const RunConfig& config, Corpus& corpus) {
-  std::vector<std::string> splits{config.data.split};
-  if (config.evaluate.every > 0) {
-    splits.insert(splits.end(), config.evaluate.split.names.begin(), config.evaluate.split.names.end());
-  }
-  int64_t longest = 0;
-  for (const std::string& name : splits) {
-    const Split& split = corpus.split(name);
-    for (int64_t n = 0; n < split.documents(); ++n) longest = std::max(longest, split.length(n));
-  }
-  return longest;
-}
 
 std::optional<int64_t> length_of(const ConfigSetting& setting) {
   int64_t length = 0;
