@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=pathlib.Path)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     results = {"date": datetime.date.today().isoformat(), "pairs": arguments.pairs, "steps": arguments.steps,
                "threads": arguments.threads, "configs": {}}
     for config in arguments.configs or CONFIGS:

@@ -117,12 +117,15 @@ struct ListedSoftmax {
       Eigen::Map<Eigen::Array<T, kLanes<T>, 1>>(log_of + a) = tops + totals.log();
     }
   }
-  // factor holds the weights.
-  void weigh(int64_t lanes) const {
+  // factor holds the weights; p [L, lanes] becomes what values are weighted by.
+  void weigh(T* p, int64_t lanes, int64_t regular) const {
     for (int64_t a = 0; a < lanes; a += kLanes<T>) {
       const Vector<T> total = load_vector(sum + a);
       // The sum is 0 when all logits are -inf.
-      store_vector(factor + a, total == Vector<T>{} ? Vector<T>{} : load_vector(factor + a) / total);
+      const Vector<T> share = total == Vector<T>{} ? Vector<T>{} : load_vector(factor + a) / total;
+      for (int64_t j = 0; j < regular; ++j) {
+        store_vector(p + j * lanes + a, load_vector(p + j * lanes + a) * share);
+      }
     }
   }
   // marks: the logits of landmarks, or null.
@@ -167,9 +170,7 @@ void attend(const Tensor& out, const Tensor& lse, const Tensor& mass, const List
     const int32_t block = reads->block;
     const int64_t queries = count * s.together(), length = task.length(block);
     const int64_t regular = length - (in.landmarks ? 1 : 0);
-    task.pack(packed, in.q.data<T>(), reads, count, s.size);
-    task.rotate_queries(packed, reads, count, false);
-    task.turn(q, lanes, packed, queries, s.size, static_cast<T>(in.scale));
+    task.turn(q, lanes, task.queries(packed, reads, count), queries, s.size, static_cast<T>(in.scale));
     block_product(p, lanes, task.keys(block, 5), q, lanes, length, lanes, s.size, false);
     softmax.take(p, lanes, regular, in.softmax_one);
     task.for_each_line(reads, count, [&](const auto& x) {
@@ -177,20 +178,22 @@ void attend(const Tensor& out, const Tensor& lse, const Tensor& mass, const List
       if (weighted) softmax.factor[x.lane] = weights[task.weight_of(x)];
       if (!weighted) softmax.all_top[x.lane] = sums.top[at], softmax.all_sum[x.lane] = sums.sum[at];
     });
-    if (weighted) softmax.weigh(lanes);
-    if (!weighted) softmax.merge(lanes, in.landmarks ? p + regular * lanes : nullptr);
     const Operand<T> values = task.values(block, 5);
     task.prefetch(result, reads, count, width);
+    if (weighted) {
+      softmax.weigh(p, lanes, regular);
+      task.add_product(result, p, lanes, values, regular, reads, count, width, y);
+      task.for_each_line(reads, count,
+                         [&](const auto& x) { log_sums[x.by_head * s.chosen + x.n] = softmax.log_of[x.lane]; });
+      return;
+    }
+    softmax.merge(lanes, in.landmarks ? p + regular * lanes : nullptr);
     block_product(y, width, Operand<T>{p, lanes, true}, values.data, values.stride, queries, width, regular, false);
     task.for_each_line(reads, count, [&](const auto& x) {
       ArrayView<T> total(result + x.line * width, width);
       const ConstArrayView<T> more(y + x.lane * width, width);
       const T factor = softmax.factor[x.lane];
       if (log_sums != nullptr) log_sums[x.by_head * s.chosen + x.n] = softmax.log_of[x.lane];
-      if (weighted) {
-        total += factor * more;
-        return;
-      }
       const auto at = static_cast<size_t>(x.line);
       sums.top[at] = softmax.all_top[x.lane], sums.sum[at] = softmax.all_sum[x.lane];
       total *= softmax.keep[x.lane];

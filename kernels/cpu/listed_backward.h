@@ -119,8 +119,8 @@ struct ListedBackward {
   void run(const ListedPart& part) const {
     const ListedSizes& s = task.s;
     const int64_t max_lanes = task.max_lanes();
-    T* const q = scratch<T>(0, max_lanes * s.size);
-    T* const dy = scratch<T>(1, max_lanes * s.value_size);
+    T* const packed = scratch<T>(0, max_lanes * s.size);
+    T* const packed_dy = scratch<T>(1, max_lanes * s.value_size);
     T* const q_by_feature = scratch<T>(2, max_lanes * s.size);
     T* const dy_by_feature = scratch<T>(3, max_lanes * s.value_size);
     T* const p = scratch<T>(4, max_lanes * s.length);
@@ -133,9 +133,8 @@ struct ListedBackward {
       const int32_t block = reads->block;
       const int64_t queries = count * s.together(), length = task.length(block);
       const int64_t regular = length - (task.in.landmarks ? 1 : 0);
-      task.pack(q, task.in.q.template data<T>(), reads, count, s.size);
-      task.rotate_queries(q, reads, count, false);
-      task.pack(dy, dout.data<T>(), reads, count, s.value_size);
+      const Operand<T> q = task.queries(packed, reads, count);
+      const Operand<T> dy = task.lines_of(packed_dy, dout.data<T>(), reads, count, s.value_size);
       task.turn(q_by_feature, lanes, q, queries, s.size, static_cast<T>(task.in.scale));
       task.turn(dy_by_feature, lanes, dy, queries, s.value_size, T{1});
       load(of, reads, count, deltas, first_line);
@@ -147,14 +146,18 @@ struct ListedBackward {
         task.for_each_line(reads, count, [&](const auto& x) { dweight[task.weight_of(x)] += of.inner[x.lane]; });
       }
       if (T* const to = place_in(g.dvalues, g.down_values, block, s.value_size); to != nullptr) {
-        block_product(to, s.kv_heads * s.value_size, Operand<T>{p, lanes}, dy, s.value_size, regular, s.value_size,
+        block_product(to, s.kv_heads * s.value_size, Operand<T>{p, lanes}, dy.data, dy.stride, regular, s.value_size,
                       queries, true);
       }
       if (T* const to = place_in(g.dkeys, g.down_keys, block, s.size); to != nullptr) {
-        block_product(to, s.kv_heads * s.size, Operand<T>{dp, lanes}, q, s.size, length, s.size, queries, true);
+        block_product(to, s.kv_heads * s.size, Operand<T>{dp, lanes}, q.data, q.stride, length, s.size, queries, true);
       }
       if (!g.dq.defined()) return;
       task.prefetch(g.dq.data<T>(), reads, count, s.size);
+      if (!task.in.table.defined()) {
+        task.add_product(g.dq.data<T>(), dp, lanes, keys, length, reads, count, s.size, dq);
+        return;
+      }
       block_product(dq, s.size, Operand<T>{dp, lanes, true}, keys.data, keys.stride, queries, s.size, length, false);
       task.rotate_queries(dq, reads, count, true);
       task.add(g.dq.data<T>(), dq, reads, count, s.size);

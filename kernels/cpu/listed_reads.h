@@ -2,6 +2,8 @@
 // order of blocks, and tiles of those that read one.
 #pragma once
 
+#include <bit>
+#include <numeric>
 #include <vector>
 
 #include "kernels/cpu/knn_memory.h"
@@ -85,6 +87,22 @@ inline void sort_by_block(std::vector<Read>& reads) {
   }
 }
 
+// Divides numbers from 0 to 2^31 - 1 by a product (Granlund and Montgomery 1994): a division takes as long as several
+// steps of a vector, and each line needs some.
+struct Divisor {
+  uint64_t number, shift, factor;
+
+  explicit Divisor(int64_t by)
+      : number(static_cast<uint64_t>(std::max<int64_t>(1, by))),
+        shift(31 + static_cast<uint64_t>(std::bit_width(number - 1))),
+        factor(((uint64_t{1} << shift) + number - 1) / number) {}
+  // Returns quotient and remainder.
+  std::pair<int64_t, int64_t> operator()(int64_t of) const {
+    const uint64_t quotient = static_cast<uint64_t>(of) * factor >> shift;
+    return {static_cast<int64_t>(quotient), of - static_cast<int64_t>(quotient * number)};
+  }
+};
+
 // The reads of a task by one key head, sorted.
 template <typename T>
 struct ListedTask {
@@ -94,6 +112,7 @@ struct ListedTask {
   const ListedSizes& s;
   int64_t kv_head;
   std::vector<Read> reads;
+  Divisor heads{s.heads}, row{s.queries}, list{s.chosen};
 
   // Returns first key and number of keys of a block of the pass.
   const int32_t* span_of(int32_t block) const { return in.own_blocks.data<int32_t>() + 2 * (block - s.blocks); }
@@ -102,14 +121,16 @@ struct ListedTask {
     return ceil_div(std::max(s.together(), kListedQueries / s.together() * s.together()), kWidth) * kWidth;
   }
 
-  // Calls body(reads, count, lanes) for tiles of the reads of each block, of nearly equal size.
+  // Calls body(reads, count, lanes) for tiles of the reads of each block, of nearly equal size, but for the last one of
+  // whole pairs of vectors.
   template <typename Body>
   void for_each_tile(const Body& body) const {
     const int64_t max_count = std::max<int64_t>(1, kListedQueries / s.together());
+    const int64_t even = 2 * kWidth / std::gcd(2 * kWidth, s.together());  // reads that fill pairs of vectors
     for (size_t begin = 0, end = 0; begin < reads.size(); begin = end) {
       while (end < reads.size() && reads[end].block == reads[begin].block) ++end;
       const auto all = static_cast<int64_t>(end - begin);
-      const int64_t size = ceil_div(all, ceil_div(all, max_count));
+      const int64_t size = std::min(max_count, ceil_div(ceil_div(all, ceil_div(all, max_count)), even) * even);
       for (int64_t first = 0; first < all; first += size) {
         const int64_t count = std::min(size, all - first);
         body(reads.data() + begin + first, count, ceil_div(count * s.together(), kWidth) * kWidth);
@@ -126,20 +147,18 @@ struct ListedTask {
   template <typename Body>
   void for_each_line(const Read* of_tile, int64_t count, const Body& body) const {
     const int64_t together = s.together();
-    const auto chosen = static_cast<uint32_t>(s.chosen);
     for (int64_t e = 0, a = 0; e < count; ++e) {
       const Read& read = of_tile[e];
-      const int64_t first = by_head(read.line), n = static_cast<uint32_t>(read.entry) % chosen;
+      const int64_t first = by_head(read.line), n = list(read.entry).second;
       for (int64_t h = 0; h < together; ++h, ++a) body(Line{a, read.line + h, first + h * s.queries, read.entry, n});
     }
   }
 
   // Returns the index in [R, H, T] of a line of [R, T, H].
   int64_t by_head(int64_t line) const {
-    const auto number = static_cast<uint32_t>(line), heads = static_cast<uint32_t>(s.heads);
-    const auto queries = static_cast<uint32_t>(s.queries);
-    const uint32_t query = number / heads, head = number % heads;
-    return (int64_t{query / queries} * heads + head) * queries + query % queries;
+    const auto [query, head] = heads(line);
+    const auto [number, t] = row(query);
+    return (number * s.heads + head) * s.queries + t;
   }
   int64_t weight_of(const Line& line) const {
     return in.weight.rank() == 3 ? line.entry : line.by_head * s.width + line.n;
@@ -175,6 +194,36 @@ struct ListedTask {
     return lines(in.values, in.value_scale, in.own_values, block, s.value_size, slot);
   }
 
+  // Returns how many lines [R, T, H] lie between those of a tile, when these are equally far from each other; else 0.
+  int64_t distance(const Read* of_tile, int64_t count) const {
+    if (s.together() > 1 && s.together() != s.heads) return 0;
+    const int64_t step = count > 1 ? of_tile[1].line - of_tile[0].line : 1;
+    for (int64_t e = 2; e < count; ++e) {
+      if (of_tile[e].line - of_tile[e - 1].line != step) return 0;
+    }
+    return s.together() == 1 ? step : count == 1 || step == s.heads ? 1 : 0;
+  }
+  // Adds the product of a transposed [depth, lanes] and b [depth, size] to the lines of a tile. more: memory for it.
+  void add_product(T* x, const T* a, int64_t lanes, const Operand<T>& b, int64_t depth, const Read* of_tile,
+                   int64_t count, int64_t size, T* more) const {
+    const int64_t queries = count * s.together(), step = distance(of_tile, count);
+    T* const to = step == 0 ? more : x + of_tile->line * size;
+    block_product(to, step == 0 ? size : step * size, Operand<T>{a, lanes, true}, b.data, b.stride, queries, size,
+                  depth, step != 0);
+    if (step == 0) add(x, more, of_tile, count, size);
+  }
+
+  // to [count * together, size] of x [R, T, H, size].
+  void pack(T* to, const T* x, const Read* of_tile, int64_t count, int64_t size) const {
+    const int64_t all = s.together() * size;
+    for (int64_t e = 0; e < count; ++e) std::copy_n(x + of_tile[e].line * size, all, to + e * all);
+  }
+  // Returns the lines of a tile of x where they are if they lie at equal distances, else packed in `to`.
+  Operand<T> lines_of(T* to, const T* x, const Read* of_tile, int64_t count, int64_t size) const {
+    if (const int64_t step = distance(of_tile, count); step != 0) return {x + of_tile->line * size, step * size};
+    pack(to, x, of_tile, count, size);
+    return {to, size};
+  }
   // Rotates queries of a tile, packed as [count * together, D], for their blocks, or back.
   void rotate_queries(T* packed, const Read* of_tile, int64_t count, bool back) const {
     if (!in.table.defined()) return;
@@ -186,10 +235,12 @@ struct ListedTask {
       rotate(q, q, in.table.data<T>() + blocks * 2 * pairs, pairs, s.size, back, in.interleaved);
     });
   }
-  // to [count * together, size] of x [R, T, H, size].
-  void pack(T* to, const T* x, const Read* of_tile, int64_t count, int64_t size) const {
-    const int64_t all = s.together() * size;
-    for (int64_t e = 0; e < count; ++e) std::copy_n(x + of_tile[e].line * size, all, to + e * all);
+  // Returns the queries of a tile, rotated for their blocks; packed: memory for them.
+  Operand<T> queries(T* packed, const Read* of_tile, int64_t count) const {
+    if (!in.table.defined()) return lines_of(packed, in.q.data<T>(), of_tile, count, s.size);
+    pack(packed, in.q.data<T>(), of_tile, count, s.size);
+    rotate_queries(packed, of_tile, count, false);
+    return {packed, s.size};
   }
   // Asks for what pack() would read, so that it is there when results are added to it. Inlined, since g++ leaves out
   // calls of functions that only ask for memory.
@@ -207,10 +258,10 @@ struct ListedTask {
       ArrayView<T>(x + of_tile[e].line * size, all) += ConstArrayView<T>(from + e * all, all);
     }
   }
-  // to [size, lanes] = transposed from packed [count, size] times a factor; lanes beyond the queries are zero.
-  static void turn(T* to, int64_t lanes, const T* from, int64_t count, int64_t size, T factor) {
+  // to [size, lanes] = transposed from [count, size] times a factor; lanes beyond the queries are zero.
+  static void turn(T* to, int64_t lanes, const Operand<T>& from, int64_t count, int64_t size, T factor) {
     for (int64_t a = 0; a < lanes; a += kWidth) {
-      transpose_rows(to + a, lanes, from + a * size, size, std::min(kWidth, count - a), size);
+      transpose_rows(to + a, lanes, from.at(a, 0), from.stride, std::min(kWidth, count - a), size);
     }
     if (factor != T{1}) ArrayView<T>(to, lanes * size) *= factor;
   }
