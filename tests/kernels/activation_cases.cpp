@@ -12,7 +12,7 @@ namespace quire::test {
 namespace {
 
 // Computes dropout element by element from the documented counter.
-std::vector<Tensor> dropout_reference(const std::vector<Tensor>& in, const ops::DropoutKey& key) {
+Tensors dropout_reference(const Tensors& in, const ops::DropoutKey& key) {
   const Tensor out = like(in[0]);
   const int64_t tokens = out.dim(1);
   const int64_t width = out.dim(2);
@@ -33,14 +33,14 @@ void add_dropout(std::vector<OpCase>& cases, RandomTensors& random) {
   const ops::DropoutKey key{RandomKey::of(7, 11), hash_scope("x"), 5, 0.3};
   for (const Shape& shape : {Shape{1, 1, 1}, Shape{2, 3, 7}, Shape{3, 41, 259}}) {
     for (const bool with_residual : {false, true}) {
-      cases.push_back({"dropout",
-                       std::to_string(shape.numel()) + (with_residual ? "_residual" : ""),
-                       {random.normal(shape), with_residual ? random.normal(shape) : Tensor()},
-                       [key](const std::vector<Tensor>& in) {
-                         ops::dropout(in[0], in[0], in[1], key);
-                         return std::vector<Tensor>{in[0]};
-                       },
-                       [key](const std::vector<Tensor>& in) { return dropout_reference(in, key); }});
+      add_operation(
+          cases, "dropout", std::to_string(shape.numel()) + (with_residual ? "_residual" : ""),
+          {random.normal(shape), with_residual ? random.normal(shape) : Tensor()}, 1,
+          [key](const Tensors& in) {
+            ops::dropout(in[0], in[0], in[1], key);
+            return Tensors{in[0]};
+          },
+          [key](const Tensors& in) { return dropout_reference(in, key); });
     }
   }
 }
@@ -55,26 +55,26 @@ void add_activation_cases(std::vector<OpCase>& cases) {
 void add_exact_gelu_cases(std::vector<OpCase>& cases) {
   RandomTensors random(41);
   for (const Shape& shape : {Shape{1, 1}, Shape{1, 5}, Shape{13}, Shape{3, 2, 7}, Shape{33333}}) {
-    cases.push_back(function_case(
-        "activation", "gelu_erf_" + name_of(shape), {random.normal(shape, 2, shape.numel() == 1 ? 5 : 0)},
-        [](Tape& tape, const std::vector<Variable>& x) { return activation(tape, x[0], ops::Activation::gelu_erf); }));
-    cases.back().reference = [](const std::vector<Tensor>& in) {
+    cases.push_back(
+        function_case("activation", "gelu_erf_" + name_of(shape), {random.normal(shape, 2, shape.numel() == 1 ? 5 : 0)},
+                      [](Tape& tape, const Inputs& x) { return activation(tape, x[0], ops::Activation::gelu_erf); }));
+    cases.back().reference = [](const Tensors& in) {
       for (int64_t i = 0; i < in[0].numel(); ++i) {
         double& x = values(in[0])[i];
         x *= 0.5 * std::erfc(-x / std::numbers::sqrt2);
       }
-      return std::vector<Tensor>{in[0]};
+      return Tensors{in[0]};
     };
     if (shape.numel() < 100) continue;
     // Too many for differences.
-    cases.back().gradients = [](const std::vector<Tensor>& in) {
+    cases.back().gradients = [](const Tensors& in) {
       const Tensor dx = first_seed(in[0].shape());
       for (int64_t i = 0; i < dx.numel(); ++i) {
         const double x = values(in[0])[i];
         const double density = std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
         values(dx)[i] *= 0.5 * std::erfc(-x / std::numbers::sqrt2) + x * density;
       }
-      return std::vector<Tensor>{dx};
+      return Tensors{dx};
     };
   }
 }

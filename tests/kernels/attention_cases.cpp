@@ -10,8 +10,6 @@ namespace quire::test {
 
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 Tensors flattened(const ops::AttentionInputs& in) {
   return {in.q, in.k, in.v, in.cache_k, in.cache_v, in.cache_head, in.first_visible, in.bias, in.r, in.u, in.v_bias};
 }
@@ -107,17 +105,19 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
   // Tensor cores take q + u, probabilities and gradients of logits in bf16.
   const double roundings = form.size % 8 == 0 && form.value_size % 8 == 0 ? 5 : OpCase().roundings;
   const double amplification = std::max(1.0, form.scale > 1 ? 3 * form.scale * std::sqrt(form.size) : 1.0);
-  cases.push_back({"attention", form.name, inputs, [in](const Tensors& t) { return run(assembled(in, t)); },
-                   [in](const Tensors& t) { return composed(assembled(in, t)); }, terms, amplification, kWide});
+  add_operation(
+      cases, "attention", form.name, inputs, terms, [in](const Tensors& t) { return run(assembled(in, t)); },
+      [in](const Tensors& t) { return composed(assembled(in, t)); }, kWide, amplification);
   cases.back().roundings = roundings;
   inputs.push_back(RandomTensors(seed + 1).normal({form.rows, form.queries, form.heads, form.value_size}));
   for (const Tensor& stored : composed(in)) {
     inputs.push_back(converted(converted(stored, DType::f32), DType::f64));
   }
-  cases.push_back({"attention_backward", form.name, inputs,
-                   [in](const Tensors& t) { return run_backward(assembled(in, t), t); },
-                   [in](const Tensors& t) { return composed_gradients(assembled(in, t), t[11], t[12], t[13]); }, terms,
-                   amplification, kWide});
+  add_operation(
+      cases, "attention_backward", form.name, inputs, terms,
+      [in](const Tensors& t) { return run_backward(assembled(in, t), t); },
+      [in](const Tensors& t) { return composed_gradients(assembled(in, t), t[11], t[12], t[13]); }, kWide,
+      amplification);
   cases.back().roundings = roundings;
 }
 
@@ -140,28 +140,25 @@ void add_delta_cases(std::vector<OpCase>& cases) {
   // Features: one, odd, whole packs of a warp, and of a block.
   for (const auto& shape : {Shape{1, 1, 1, 1}, Shape{2, 5, 3, 7}, Shape{2, 9, 2, 64}, Shape{1, 3, 2, 2056}}) {
     const std::string name = std::to_string(shape[2]) + "x" + std::to_string(shape[3]);
-    cases.push_back({"attention_delta",
-                     name,
-                     {random.normal(shape), random.normal(shape)},
-                     [](const Tensors& t) {
-                       const Tensor delta = wide_beside(t[0], {t[0].dim(0), t[0].dim(2), t[0].dim(1)});
-                       ops::attention_delta(delta, t[0], t[1]);
-                       return Tensors{delta};
-                     },
-                     [](const Tensors& t) { return Tensors{delta_of(t[0], t[1])}; },
-                     shape[3]});
-    cases.push_back({"attention_gate_backward",
-                     name,
-                     {random.normal(shape), random.normal(shape, 3), random.normal(shape)},
-                     [](const Tensors& t) {
-                       const Tensor dgate = dirty(t[0]);
-                       const Tensor dattended = dirty(t[0]);
-                       const Tensor delta = wide_beside(t[0], {t[0].dim(0), t[0].dim(2), t[0].dim(1)});
-                       ops::attention_gate_backward(dgate, dattended, delta, t[0], t[1], t[2]);
-                       return Tensors{dgate, dattended, delta};
-                     },
-                     [](const Tensors& t) { return gate_backward_reference(t[0], t[1], t[2]); },
-                     shape[3]});
+    add_operation(
+        cases, "attention_delta", name, {random.normal(shape), random.normal(shape)}, shape[3],
+        [](const Tensors& t) {
+          const Tensor delta = wide_beside(t[0], {t[0].dim(0), t[0].dim(2), t[0].dim(1)});
+          ops::attention_delta(delta, t[0], t[1]);
+          return Tensors{delta};
+        },
+        [](const Tensors& t) { return Tensors{delta_of(t[0], t[1])}; });
+    add_operation(
+        cases, "attention_gate_backward", name, {random.normal(shape), random.normal(shape, 3), random.normal(shape)},
+        shape[3],
+        [](const Tensors& t) {
+          const Tensor dgate = dirty(t[0]);
+          const Tensor dattended = dirty(t[0]);
+          const Tensor delta = wide_beside(t[0], {t[0].dim(0), t[0].dim(2), t[0].dim(1)});
+          ops::attention_gate_backward(dgate, dattended, delta, t[0], t[1], t[2]);
+          return Tensors{dgate, dattended, delta};
+        },
+        [](const Tensors& t) { return gate_backward_reference(t[0], t[1], t[2]); });
   }
 }
 

@@ -10,11 +10,9 @@ namespace quire::test {
 
 namespace {
 
-using Inputs = std::vector<Variable>;
-
 // Returns the tensors of an attention as inputs of a case, first those that can have gradients.
 struct Listed {
-  std::vector<Tensor> tensors;
+  Tensors tensors;
   std::vector<size_t> wide;
 
   explicit Listed(const ops::AttentionInputs& in) {
@@ -57,19 +55,20 @@ struct Unlisted {
 void add_attention(std::vector<OpCase>& cases, const AttentionForm& form) {
   const ops::AttentionInputs in = attention_inputs(form, hash_scope(form.name));
   const Listed listed(in);
-  OpCase made = function_case("attention", form.name + "_function", listed.tensors, [in](Tape& t, const Inputs& x) {
-    const Unlisted call(in, x);
-    return attention(t, call.x, call.settings);
-  });
-  made.composition = one_output([in](Tape& t, const Inputs& x) {
-    const Unlisted call(in, x);
-    return composed_attention(t, call.x, call.settings);
-  });
-  made.wide = listed.wide;
-  made.sum_length = form.rows * form.queries * (form.queries + form.slots);
+  OpCase& made = add_composed(
+      cases, "attention", form.name + "_function", listed.tensors,
+      form.rows * form.queries * (form.queries + form.slots),
+      [in](Tape& t, const Inputs& x) {
+        const Unlisted call(in, x);
+        return attention(t, call.x, call.settings);
+      },
+      [in](Tape& t, const Inputs& x) {
+        const Unlisted call(in, x);
+        return composed_attention(t, call.x, call.settings);
+      },
+      listed.wide);
   made.amplification = 8;  // logits up to 8 go through exp
   made.roundings = 24;     // delta and probabilities come from stored values and cancel in part
-  cases.push_back(made);
 }
 
 void add_attentions(std::vector<OpCase>& cases) {
@@ -92,26 +91,25 @@ void add_attentions(std::vector<OpCase>& cases) {
   };
   for (const AttentionForm& form : forms) add_attention(cases, form);
   const ops::AttentionInputs in = attention_inputs({}, 5);
-  OpCase one = function_case("attention", "one_tensor", {RandomTensors(4).normal({2, 5, 2, 3}), in.first_visible},
-                             [in](Tape& t, const Inputs& x) {
-                               ops::AttentionInputs settings = in;
-                               settings.first_visible = x[1].value();
-                               return attention(t, {x[0], x[0], x[0], {}, {}, {}, {}, {}, {}}, settings);
-                             });
-  one.composition = one_output([in](Tape& t, const Inputs& x) {
-    return composed_attention(t, {x[0], x[0], x[0], {}, {}, {}, {}, {}, {}}, in);
-  });
-  one.sum_length = 20;
+  OpCase& one = add_composed(
+      cases, "attention", "one_tensor", {RandomTensors(4).normal({2, 5, 2, 3}), in.first_visible}, 20,
+      [in](Tape& t, const Inputs& x) {
+        ops::AttentionInputs settings = in;
+        settings.first_visible = x[1].value();
+        return attention(t, {x[0], x[0], x[0], {}, {}, {}, {}, {}, {}}, settings);
+      },
+      [in](Tape& t, const Inputs& x) {
+        return composed_attention(t, {x[0], x[0], x[0], {}, {}, {}, {}, {}, {}}, in);
+      });
   one.amplification = 8;
   one.roundings = 24;
-  cases.push_back(one);
 }
 
 // A memory of two rows, 5 slots and one head: inputs 0 to 4 of a case are its keys, values, head, length and the index
 // [2, 3, 2, 2], with a query that found nothing.
 constexpr size_t kMemoryInputs = 5;
 
-std::vector<Tensor> memory_inputs(RandomTensors& random) {
+Tensors memory_inputs(RandomTensors& random) {
   return {
       random.normal({2, 5, 1, 3}), random.normal({2, 5, 1, 4}), Tensor::from(std::vector<int32_t>{2, 4}, {2}),
       Tensor::from(std::vector<int32_t>{5, 2}, {2}),
@@ -128,51 +126,48 @@ ops::KnnMemory memory_of(const Inputs& x) {
   return memory;
 }
 
-OpCase& push_memory_case(std::vector<OpCase>& cases, OpCase made, OneOutput composition) {
-  made.composition = one_output(std::move(composition));
+OpCase& add_memory_case(std::vector<OpCase>& cases, const char* op, const char* variant, const Tensors& inputs,
+                        OneOutput function, OneOutput composition) {
+  OpCase& made = add_composed(cases, op, variant, inputs, 12, std::move(function), std::move(composition));
   made.constants = {0, 1};
-  made.sum_length = 12;
   made.amplification = 8;
   made.roundings = 24;
-  cases.push_back(std::move(made));
-  return cases.back();
+  return made;
 }
 
 void add_knn(std::vector<OpCase>& cases) {
   RandomTensors r(9);
-  std::vector<Tensor> inputs = memory_inputs(r);
+  Tensors inputs = memory_inputs(r);
   inputs.push_back(r.normal({2, 3, 2, 3}));
-  push_memory_case(
-      cases,
-      function_case("knn_attention", "function", inputs,
-                    [](Tape& t, const Inputs& x) { return knn_attention(t, x[5], x[4].value(), memory_of(x)); }),
+  add_memory_case(
+      cases, "knn_attention", "function", inputs,
+      [](Tape& t, const Inputs& x) { return knn_attention(t, x[5], x[4].value(), memory_of(x)); },
       [](Tape& t, const Inputs& x) { return composed_knn_attention(t, x[5], x[4].value(), memory_of(x)); });
-  push_memory_case(cases,
-                   function_case("knn_attention", "twice", inputs,
-                                 [](Tape& t, const Inputs& x) {
-                                   return add(t, knn_attention(t, x[5], x[4].value(), memory_of(x)),
-                                              knn_attention(t, scale(t, x[5], 2), x[4].value(), memory_of(x)));
-                                 }),
-                   [](Tape& t, const Inputs& x) {
-                     return add(t, composed_knn_attention(t, x[5], x[4].value(), memory_of(x)),
-                                composed_knn_attention(t, scale(t, x[5], 2), x[4].value(), memory_of(x)));
-                   });
+  add_memory_case(
+      cases, "knn_attention", "twice", inputs,
+      [](Tape& t, const Inputs& x) {
+        return add(t, knn_attention(t, x[5], x[4].value(), memory_of(x)),
+                   knn_attention(t, scale(t, x[5], 2), x[4].value(), memory_of(x)));
+      },
+      [](Tape& t, const Inputs& x) {
+        return add(t, composed_knn_attention(t, x[5], x[4].value(), memory_of(x)),
+                   composed_knn_attention(t, scale(t, x[5], 2), x[4].value(), memory_of(x)));
+      });
   for (const bool attend_self : {true, false}) {
     const ops::AttentionInputs local = attention_inputs(
         {.queries = 3, .kv_heads = 1, .value_size = 4, .slots = 2, .attend_self = attend_self, .bias = true}, 77);
     const Listed listed(local);
-    std::vector<Tensor> all = inputs;
+    Tensors all = inputs;
     all.insert(all.end(), listed.tensors.begin(), listed.tensors.end());
     const auto unlisted = [local](const Inputs& x) {
       return Unlisted(local, Inputs(x.begin() + kMemoryInputs + 1, x.end()));
     };
-    OpCase& made = push_memory_case(
-        cases,
-        function_case("joint_attention", attend_self ? "" : "others", all,
-                      [unlisted](Tape& t, const Inputs& x) {
-                        const Unlisted call = unlisted(x);
-                        return joint_attention(t, call.x, call.settings, x[5], x[4].value(), memory_of(x));
-                      }),
+    OpCase& made = add_memory_case(
+        cases, "joint_attention", attend_self ? "" : "others", all,
+        [unlisted](Tape& t, const Inputs& x) {
+          const Unlisted call = unlisted(x);
+          return joint_attention(t, call.x, call.settings, x[5], x[4].value(), memory_of(x));
+        },
         [unlisted](Tape& t, const Inputs& x) {
           const Unlisted call = unlisted(x);
           return composed_joint_attention(t, call.x, call.settings, x[5], x[4].value(), memory_of(x));
@@ -186,26 +181,24 @@ void add_knn(std::vector<OpCase>& cases) {
 void add_gate(std::vector<OpCase>& cases, RandomTensors& r, const std::string& name, const Shape& shape,
               bool has_content, bool closes) {
   const int64_t rows = shape[0], lines = rows * shape[1], heads = shape[2];
-  std::vector<Tensor> inputs{r.normal(shape), r.normal(shape), r.normal({heads})};
+  Tensors inputs{r.normal(shape), r.normal(shape), r.normal({heads})};
   if (has_content) inputs.push_back(r.normal({lines, heads}));
   if (closes) inputs.push_back(r.flags({rows}));
   if (closes) inputs.back().data<uint8_t>()[0] = 0;
   const auto content = [has_content](const Inputs& x) { return has_content ? x[3] : Variable(); };
   const auto flags = [closes](const Inputs& x) { return closes ? x.back().value() : Tensor(); };
-  OpCase made =
-      function_case("gate_heads", name + (has_content ? "_content" : "") + (closes ? "_closed" : ""), inputs,
-                    [=](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], content(x), flags(x)); });
-  made.composition = one_output([=](Tape& t, const Inputs& x) {
-    const Variable bias = reshape(t, x[2], {1, heads});
-    Variable gate = sigmoid(t, has_content ? add(t, x[3], bias) : broadcast(t, bias, {lines, heads}));
-    gate = reshape(t, gate, {rows, shape[1], heads, 1});
-    if (closes) gate = select(t, flags(x).reshape({rows, 1, 1, 1}), gate, {});
-    return add(t, x[1], multiply(t, gate, subtract(t, x[0], x[1])));
-  });
-  made.wide = {2};
-  made.sum_length = lines * shape[3];
-  made.amplification = 2;
-  cases.push_back(made);
+  add_composed(
+      cases, "gate_heads", name + (has_content ? "_content" : "") + (closes ? "_closed" : ""), inputs, lines * shape[3],
+      [=](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], content(x), flags(x)); },
+      [=](Tape& t, const Inputs& x) {
+        const Variable bias = reshape(t, x[2], {1, heads});
+        Variable gate = sigmoid(t, has_content ? add(t, x[3], bias) : broadcast(t, bias, {lines, heads}));
+        gate = reshape(t, gate, {rows, shape[1], heads, 1});
+        if (closes) gate = select(t, flags(x).reshape({rows, 1, 1, 1}), gate, {});
+        return add(t, x[1], multiply(t, gate, subtract(t, x[0], x[1])));
+      },
+      {2})
+      .amplification = 2;
 }
 
 void add_gates(std::vector<OpCase>& cases) {

@@ -11,16 +11,6 @@ namespace quire::test {
 
 namespace {
 
-using Inputs = std::vector<Variable>;
-using Tensors = std::vector<Tensor>;
-
-OpCase composed(OpCase made, OneOutput composition, int64_t sum_length, std::vector<size_t> wide = {}) {
-  made.composition = one_output(std::move(composition));
-  made.sum_length = sum_length;
-  made.wide = std::move(wide);
-  return made;
-}
-
 Variable composed_linear(Tape& t, const Inputs& x) {
   const Variable y = matmul(t, x[0], x[1], {.transpose_b = true});
   return x.size() > 2 ? add(t, y, x[2]) : y;
@@ -38,46 +28,43 @@ void add_linear(std::vector<OpCase>& cases, RandomTensors& r) {
   const auto linear_of = [](Tape& t, const Inputs& x) {
     return linear(t, x[0], x[1], x.size() > 2 ? x[2] : Variable());
   };
-  cases.push_back(
-      composed(function_case("linear", "", {r.normal({2, 3, 5}), r.normal({7, 5})}, linear_of), composed_linear, 7));
-  cases.push_back(
-      composed(function_case("linear", "bias", {r.normal({3, 1}), r.normal({2, 1}), r.normal({2})}, linear_of),
-               composed_linear, 3, {2}));
-  cases.push_back(composed(
-      function_case("linear", "twice", {r.normal({3, 5}), r.normal({5, 5}), r.normal({5})},
-                    [](Tape& t, const Inputs& x) { return linear(t, linear(t, x[0], x[1], x[2]), x[1], x[2]); }),
+  add_composed(cases, "linear", "", {r.normal({2, 3, 5}), r.normal({7, 5})}, 7, linear_of, composed_linear);
+  add_composed(cases, "linear", "bias", {r.normal({3, 1}), r.normal({2, 1}), r.normal({2})}, 3, linear_of,
+               composed_linear, {2});
+  add_composed(
+      cases, "linear", "twice", {r.normal({3, 5}), r.normal({5, 5}), r.normal({5})}, 25,
+      [](Tape& t, const Inputs& x) { return linear(t, linear(t, x[0], x[1], x[2]), x[1], x[2]); },
       [](Tape& t, const Inputs& x) {
         return composed_linear(t, {composed_linear(t, x), x[1], x[2]});
       },
-      25, {2}));
+      {2});
   for (const auto& [name, kind] :
        {std::pair{"relu", ops::Activation::relu}, {"gelu", ops::Activation::gelu}, {"silu", ops::Activation::silu}}) {
-    OpCase made = composed(
-        function_case("linear_activation", name, {r.normal({3, 5}), r.normal({4, 5}), r.normal({4})},
-                      [kind = kind](Tape& t, const Inputs& x) { return linear_activation(t, x[0], x[1], x[2], kind); }),
-        [kind = kind](Tape& t, const Inputs& x) { return activation(t, composed_linear(t, x), kind); }, 12, {2});
-    cases.push_back(made);
+    add_composed(
+        cases, "linear_activation", name, {r.normal({3, 5}), r.normal({4, 5}), r.normal({4})}, 12,
+        [kind = kind](Tape& t, const Inputs& x) { return linear_activation(t, x[0], x[1], x[2], kind); },
+        [kind = kind](Tape& t, const Inputs& x) { return activation(t, composed_linear(t, x), kind); }, {2});
   }
 }
 
 void add_scales(std::vector<OpCase>& cases, RandomTensors& r) {
   const auto scalar = [](double value) { return Variable::constant(Tensor::from(std::vector<double>{value}, {1})); };
   for (const Shape& shape : {Shape{2, 3}, Shape{16384}, Shape{3, 16411}, Shape{0}}) {
-    cases.push_back(composed(
-        function_case("scale", name_of(shape), {r.normal(shape)},
-                      [](Tape& t, const Inputs& x) { return scale(t, x[0], -1.7); }),
-        [scalar](Tape& t, const Inputs& x) { return multiply(t, x[0], scalar(-1.7)); }, 1));
+    add_composed(
+        cases, "scale", name_of(shape), {r.normal(shape)}, 1,
+        [](Tape& t, const Inputs& x) { return scale(t, x[0], -1.7); },
+        [scalar](Tape& t, const Inputs& x) { return multiply(t, x[0], scalar(-1.7)); });
   }
-  OpCase sum = composed(function_case("add_scaled", "", {r.normal({3, 7}), r.normal({1}), r.normal({3, 7})},
-                                      [](Tape& t, const Inputs& x) { return add_scaled(t, x[0], x[2].value(), x[1]); }),
-                        [](Tape& t, const Inputs& x) { return add(t, x[0], multiply(t, x[2], x[1])); }, 21, {1});
+  OpCase& sum = add_composed(
+      cases, "add_scaled", "", {r.normal({3, 7}), r.normal({1}), r.normal({3, 7})}, 21,
+      [](Tape& t, const Inputs& x) { return add_scaled(t, x[0], x[2].value(), x[1]); },
+      [](Tape& t, const Inputs& x) { return add(t, x[0], multiply(t, x[2], x[1])); }, {1});
   sum.constants = {2};
-  cases.push_back(sum);
   for (const Shape& shape : {Shape{1, 1}, Shape{2, 3, 5}, Shape{5, 7}, Shape{9, 16}, Shape{257, 129}}) {
-    cases.push_back(composed(function_case("add_bias", name_of(shape), {r.normal(shape), r.normal({shape[-1]})},
-                                           [](Tape& t, const Inputs& x) { return add_bias(t, x[0], x[1]); }),
-                             [](Tape& t, const Inputs& x) { return add(t, x[0], x[1]); }, shape.numel() / shape[-1],
-                             {1}));
+    add_composed(
+        cases, "add_bias", name_of(shape), {r.normal(shape), r.normal({shape[-1]})}, shape.numel() / shape[-1],
+        [](Tape& t, const Inputs& x) { return add_bias(t, x[0], x[1]); },
+        [](Tape& t, const Inputs& x) { return add(t, x[0], x[1]); }, {1});
   }
   const auto size_of_scale = [](Tape& t, const Variable& s) {
     const Variable heads = reshape(t, s, {s.dim(0), 1});
@@ -86,18 +73,18 @@ void add_scales(std::vector<OpCase>& cases, RandomTensors& r) {
   // Some scales are negative.
   for (const Shape& shape :
        {Shape{1, 1, 1, 1}, Shape{2, 3, 5, 2}, Shape{1, 5, 3, 7}, Shape{1, 331, 2, 29}, Shape{1, 67, 3, 48}}) {
-    cases.push_back(composed(function_case("scale_heads", name_of(shape), {r.normal(shape), r.normal({shape[2]})},
-                                           [](Tape& t, const Inputs& x) { return scale_heads(t, x[0], x[1]); }),
-                             [=](Tape& t, const Inputs& x) { return multiply(t, x[0], size_of_scale(t, x[1])); },
-                             shape.numel() / shape[2], {1}));
+    add_composed(
+        cases, "scale_heads", name_of(shape), {r.normal(shape), r.normal({shape[2]})}, shape.numel() / shape[2],
+        [](Tape& t, const Inputs& x) { return scale_heads(t, x[0], x[1]); },
+        [=](Tape& t, const Inputs& x) { return multiply(t, x[0], size_of_scale(t, x[1])); }, {1});
   }
-  cases.push_back(
-      composed(function_case("scale_heads", "twice", {r.normal({1, 3, 2}), r.normal({3})},
-                             [](Tape& t, const Inputs& x) { return scale_heads(t, scale_heads(t, x[0], x[1]), x[1]); }),
-               [=](Tape& t, const Inputs& x) {
-                 return multiply(t, x[0], multiply(t, size_of_scale(t, x[1]), size_of_scale(t, x[1])));
-               },
-               12, {1}));
+  add_composed(
+      cases, "scale_heads", "twice", {r.normal({1, 3, 2}), r.normal({3})}, 12,
+      [](Tape& t, const Inputs& x) { return scale_heads(t, scale_heads(t, x[0], x[1]), x[1]); },
+      [=](Tape& t, const Inputs& x) {
+        return multiply(t, x[0], multiply(t, size_of_scale(t, x[1]), size_of_scale(t, x[1])));
+      },
+      {1});
 }
 
 void add_losses(std::vector<OpCase>& cases, RandomTensors& r) {
@@ -132,26 +119,25 @@ void add_losses(std::vector<OpCase>& cases, RandomTensors& r) {
 
 void add_dropouts(std::vector<OpCase>& cases, RandomTensors& r) {
   const ops::DropoutKey key{RandomKey::of(3, 4), 5, 6, 0.4};
-  cases.push_back(composed(
-      function_case("dropout", "function", {r.normal({2, 3, 7})},
-                    [key](Tape& t, const Inputs& x) { return dropout(t, x[0], {}, key); }),
+  add_composed(
+      cases, "dropout", "function", {r.normal({2, 3, 7})}, 1,
+      [key](Tape& t, const Inputs& x) { return dropout(t, x[0], {}, key); },
       [key](Tape& t, const Inputs& x) {
         return multiply(t, x[0], factors({2, 3, 7}, key));
-      },
-      1));
+      });
   const auto with_residual = [key](Tape& t, const Inputs& x) {
     return add(t, x.back(), multiply(t, x[0], factors({1, 3, 5}, key)));
   };
-  cases.push_back(composed(function_case("dropout", "residual_function", {r.normal({1, 3, 5}), r.normal({1, 3, 5})},
-                                         [key](Tape& t, const Inputs& x) { return dropout(t, x[0], x[1], key); }),
-                           with_residual, 1));
-  cases.push_back(composed(function_case("dropout", "residual_is_input", {r.normal({1, 3, 5})},
-                                         [key](Tape& t, const Inputs& x) { return dropout(t, x[0], x[0], key); }),
-                           with_residual, 2));
-  cases.push_back(composed(
-      function_case("dropout", "off", {r.normal({1, 3, 5}), r.normal({1, 3, 5})},
-                    [](Tape& t, const Inputs& x) { return dropout(t, x[0], x[1], {}); }),
-      [](Tape& t, const Inputs& x) { return add(t, x[0], x[1]); }, 1));
+  add_composed(
+      cases, "dropout", "residual_function", {r.normal({1, 3, 5}), r.normal({1, 3, 5})}, 1,
+      [key](Tape& t, const Inputs& x) { return dropout(t, x[0], x[1], key); }, with_residual);
+  add_composed(
+      cases, "dropout", "residual_is_input", {r.normal({1, 3, 5})}, 2,
+      [key](Tape& t, const Inputs& x) { return dropout(t, x[0], x[0], key); }, with_residual);
+  add_composed(
+      cases, "dropout", "off", {r.normal({1, 3, 5}), r.normal({1, 3, 5})}, 1,
+      [](Tape& t, const Inputs& x) { return dropout(t, x[0], x[1], {}); },
+      [](Tape& t, const Inputs& x) { return add(t, x[0], x[1]); });
 }
 
 }  // namespace

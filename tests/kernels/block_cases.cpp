@@ -17,9 +17,6 @@ namespace quire::test {
 
 namespace {
 
-using Inputs = std::vector<Variable>;
-using Tensors = std::vector<Tensor>;
-
 struct FormSizes {
   int64_t rows = 2, queries = 7, before = 0, heads = 2, kv_heads = 1, size = 3, value_size = 4;
 };
@@ -94,9 +91,9 @@ void add_form(std::vector<OpCase>& cases, const Form& f, uint32_t seed) {
   RandomTensors random(seed);
   const int64_t keys = f.of.before + f.of.queries;
   const ops::BlockAttentionInputs in = blocks_of(f);
-  std::vector<Tensor> inputs{random.normal({f.of.rows, f.of.queries, f.of.heads, f.of.size}, f.spread),
-                             random.normal({f.of.rows, keys, f.of.kv_heads, f.of.size}),
-                             random.normal({f.of.rows, keys, f.of.kv_heads, f.of.value_size}), in.block, in.first};
+  Tensors inputs{random.normal({f.of.rows, f.of.queries, f.of.heads, f.of.size}, f.spread),
+                 random.normal({f.of.rows, keys, f.of.kv_heads, f.of.size}),
+                 random.normal({f.of.rows, keys, f.of.kv_heads, f.of.value_size}), in.block, in.first};
   if (in.landmark.defined()) inputs.push_back(in.landmark);
   const auto settings = [in](const Inputs& x) {
     ops::BlockAttentionInputs with = in;
@@ -120,11 +117,11 @@ void add_form(std::vector<OpCase>& cases, const Form& f, uint32_t seed) {
 // The softmax over the gates of two attentions.
 void add_join(std::vector<OpCase>& cases) {
   RandomTensors random(77);
-  std::vector<Tensor> inputs{random.normal({2, 3, 2, 4}), random.normal({2, 2, 3}), random.normal({2, 3, 2, 4}),
-                             random.normal({2, 2, 3})};
+  Tensors inputs{random.normal({2, 3, 2, 4}), random.normal({2, 2, 3}), random.normal({2, 3, 2, 4}),
+                 random.normal({2, 2, 3})};
   OpCase made = function_case("join", "", inputs, OpCase::Function([](Tape& t, const Inputs& x) {
                                 const BlockAttention both = join(t, {x[0], x[1]}, {x[2], x[3]});
-                                return std::vector<Variable>{both.out, both.lse};
+                                return Inputs{both.out, both.lse};
                               }));
   made.composition = [](Tape& t, const Inputs& x) {
     const Variable a = exp(t, x[1]), b = exp(t, x[3]);
@@ -132,7 +129,7 @@ void add_join(std::vector<OpCase>& cases) {
     const auto part = [&](const Variable& out, const Variable& of) {
       return multiply(t, out, reshape(t, permute(t, divide(t, of, whole), {0, 2, 1}), {2, 3, 2, 1}));
     };
-    return std::vector<Variable>{add(t, part(x[0], a), part(x[2], b)), log(t, whole)};
+    return Inputs{add(t, part(x[0], a), part(x[2], b)), log(t, whole)};
   };
   made.wide = {1, 3};
   made.sum_length = 4;
@@ -144,16 +141,16 @@ void add_join(std::vector<OpCase>& cases) {
 // Adds cases of the context-miss token, one additional gate: its share, and the shares that are left to the others.
 void add_context_miss(std::vector<OpCase>& cases) {
   RandomTensors random(78);
-  const std::vector<Tensor> inputs{random.normal({2, 3, 2, 4}), random.normal({2, 2, 3}), random.normal({2, 3, 2, 1})};
+  const Tensors inputs{random.normal({2, 3, 2, 4}), random.normal({2, 2, 3}), random.normal({2, 3, 2, 1})};
   OpCase made = function_case("context_miss", "", inputs, OpCase::Function([](Tape& t, const Inputs& x) {
                                 const ContextMiss miss = context_miss(t, {x[0], x[1]}, x[2]);
-                                return std::vector<Variable>{multiply(t, x[0], miss.kept), miss.share};
+                                return Inputs{multiply(t, x[0], miss.kept), miss.share};
                               }));
   made.composition = [](Tape& t, const Inputs& x) {
     const Variable others = exp(t, reshape(t, permute(t, x[1], {0, 2, 1}), {2, 3, 2, 1}));
     const Variable token = exp(t, x[2]);
     const Variable whole = add(t, others, token);
-    return std::vector<Variable>{multiply(t, x[0], divide(t, others, whole)), divide(t, token, whole)};
+    return Inputs{multiply(t, x[0], divide(t, others, whole)), divide(t, token, whole)};
   };
   made.wide = {1};
   made.sum_length = 4;
@@ -189,9 +186,9 @@ void add_placing(std::vector<OpCase>& cases, const PlacingForm& f, uint32_t seed
     first.push_back(static_cast<int32_t>(f.stored - length.back()));
     places.push_back(static_cast<int32_t>(std::min<int64_t>(length.back(), f.chosen + 1)));
   }
-  std::vector<Tensor> inputs{Tensor::from(index, {kRows, kQueries, kHeads, f.chosen}),
-                             random.integers({kRows}, 0, f.slots), Tensor::from(length, {kRows}),
-                             Tensor::from(first, {kRows}), f.stingy ? Tensor::from(places, {kRows}) : Tensor()};
+  Tensors inputs{Tensor::from(index, {kRows, kQueries, kHeads, f.chosen}), random.integers({kRows}, 0, f.slots),
+                 Tensor::from(length, {kRows}), Tensor::from(first, {kRows}),
+                 f.stingy ? Tensor::from(places, {kRows}) : Tensor()};
   OpCase made{
       "place_blocks", f.name, inputs, [f](const Tensors& in) {
         const Tensors out{like(in[0]), like(in[0]), like(in[0])};

@@ -20,7 +20,7 @@ struct Sizes {
 constexpr double kScale = 0.5;
 
 // inputs: q, k, v, g, erase or undefined, write, state, segments.
-std::vector<Tensor> recurrence(const std::vector<Tensor>& in) {
+Tensors recurrence(const Tensors& in) {
   const int64_t heads = in[0].dim(1), key = in[0].dim(2), value_heads = in[2].dim(1), value = in[2].dim(2);
   const Tensor out = like(in[2]), last = like(in[6]);
   last.copy_from(in[6]);
@@ -66,23 +66,21 @@ void push(std::vector<OpCase>& cases, RandomTensors& random, const std::string& 
     return between({s.cells, value_heads, by_feature ? features : 1}, low, high);
   };
   const auto segments = static_cast<int64_t>(s.segments.size() / 2);
-  const std::vector<Tensor> inputs{random.normal({s.cells, s.heads, s.key}),
-                                   random.normal({s.cells, s.heads, s.key}, unit),
-                                   random.normal({s.cells, value_heads, s.value}),
-                                   gate(s.decay_by_key, s.key, -1, -0.01),
-                                   s.erases ? gate(s.erase_by_key, s.key, 0.1, 1.2) : Tensor(),
-                                   gate(s.write_by_value, s.value, 0.1, 1),
-                                   random.normal({segments, value_heads, s.key, s.value}),
-                                   Tensor::from(s.segments, {segments, 2})};
-  OpCase made;
-  made.op = "delta_rule";
-  made.variant = variant;
-  made.inputs = inputs;
-  made.function = [](Tape& t, const std::vector<Variable>& x) {
-    const DeltaVariables in{.q = x[0], .k = x[1], .v = x[2], .g = x[3], .erase = x[4], .write = x[5], .state = x[6]};
-    const DeltaResult y = delta_rule(t, in, x[7].value(), kScale);
-    return std::vector<Variable>{y.out, y.last};
-  };
+  const Tensors inputs{random.normal({s.cells, s.heads, s.key}),
+                       random.normal({s.cells, s.heads, s.key}, unit),
+                       random.normal({s.cells, value_heads, s.value}),
+                       gate(s.decay_by_key, s.key, -1, -0.01),
+                       s.erases ? gate(s.erase_by_key, s.key, 0.1, 1.2) : Tensor(),
+                       gate(s.write_by_value, s.value, 0.1, 1),
+                       random.normal({segments, value_heads, s.key, s.value}),
+                       Tensor::from(s.segments, {segments, 2})};
+  OpCase made =
+      function_case("delta_rule", variant, inputs, OpCase::Function([](Tape& t, const Inputs& x) {
+                      const DeltaVariables in{
+                          .q = x[0], .k = x[1], .v = x[2], .g = x[3], .erase = x[4], .write = x[5], .state = x[6]};
+                      const DeltaResult y = delta_rule(t, in, x[7].value(), kScale);
+                      return Inputs{y.out, y.last};
+                    }));
   made.reference = recurrence;
   made.wide = {3, 4, 5, 6};
   made.sum_length = s.key * 8;
@@ -92,7 +90,7 @@ void push(std::vector<OpCase>& cases, RandomTensors& random, const std::string& 
 }
 
 // inputs: x, weight, bias or undefined, before, segments.
-std::vector<Tensor> convolution(const std::vector<Tensor>& in) {
+Tensors convolution(const Tensors& in) {
   const int64_t channels = in[0].dim(1), taps = in[1].dim(1);
   const Tensor y = like(in[0]);
   const std::vector<int32_t> segments = in[4].to_vector<int32_t>();
@@ -122,14 +120,13 @@ void push_convolution(std::vector<OpCase>& cases, RandomTensors& random, const s
                               {random.normal({cells, channels}), random.normal({channels, taps}, 0.5),
                                bias ? random.normal({channels}) : Tensor(), random.normal({count, taps - 1, channels}),
                                Tensor::from(segments, {count, 2})},
-                              one_output([](Tape& t, const std::vector<Variable>& x) {
+                              one_output([](Tape& t, const Inputs& x) {
                                 return short_convolution(t, {x[0], x[1], x[2], x[3].value()}, x[4].value());
                               }));
   made.reference = convolution;
   made.constants = {3};
   made.wide = {2, 3};
   made.sum_length = cells;
-  made.roundings = 6;
   cases.push_back(std::move(made));
 }
 
@@ -139,10 +136,10 @@ void push_decay(std::vector<OpCase>& cases, RandomTensors& random, const std::st
   OpCase made = function_case(
       "delta_decay", variant,
       {random.normal(shape, 2), rated ? random.normal({shape[1]}) : Tensor(), random.normal({shape[1], shape[2]})},
-      one_output([bound](Tape& t, const std::vector<Variable>& x) {
+      one_output([bound](Tape& t, const Inputs& x) {
         return delta_decay(t, {x[0], x[1], x[2]}, bound);
       }));
-  made.reference = [bound](const std::vector<Tensor>& in) {
+  made.reference = [bound](const Tensors& in) {
     const Tensor g = like(in[0]);
     const int64_t features = in[0].dim(2), columns = in[0].dim(1) * features;
     for (int64_t i = 0; i < g.numel(); ++i) {
@@ -150,7 +147,7 @@ void push_decay(std::vector<OpCase>& cases, RandomTensors& random, const std::st
       const double rate = in[1].defined() ? std::exp(values(in[1])[i % columns / features]) : 1;
       values(g)[i] = bound == 0 ? -rate * std::log1p(std::exp(x)) : bound / (1 + std::exp(-rate * x));
     }
-    return std::vector<Tensor>{g};
+    return Tensors{g};
   };
   made.wide = {1, 2};
   made.sum_length = shape.numel() / shape[1];

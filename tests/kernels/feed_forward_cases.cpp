@@ -12,76 +12,60 @@ namespace quire::test {
 
 namespace {
 
-using Inputs = std::vector<Variable>;
-using Tensors = std::vector<Tensor>;
-
 Variable mapped(Tape& t, const Variable& x, const Variable& weight, const Variable& bias) {
   const Variable y = matmul(t, x, weight, {.transpose_b = true});
   return bias.defined() ? add(t, y, bias) : y;
 }
 
-void add_case(std::vector<OpCase>& cases, OpCase made, OneOutput composition, int64_t sum_length,
-              std::vector<size_t> wide) {
-  made.composition = one_output(std::move(composition));
-  made.sum_length = sum_length;
-  made.wide = std::move(wide);
-  cases.push_back(std::move(made));
-}
-
 // Inputs: x, weight, bias and what the result is added to, which may be x.
 void add_linear(std::vector<OpCase>& cases, const std::string& variant, const Tensors& inputs) {
-  add_case(cases,
-           function_case("linear", variant, inputs,
-                         [](Tape& t, const Inputs& x) { return linear(t, x[0], x[1], x[2], x[x.size() > 3 ? 3 : 0]); }),
-           [](Tape& t, const Inputs& x) { return add(t, x[x.size() > 3 ? 3 : 0], mapped(t, x[0], x[1], x[2])); }, 13,
-           {2});
+  add_composed(
+      cases, "linear", variant, inputs, 13,
+      [](Tape& t, const Inputs& x) { return linear(t, x[0], x[1], x[2], x[x.size() > 3 ? 3 : 0]); },
+      [](Tape& t, const Inputs& x) { return add(t, x[x.size() > 3 ? 3 : 0], mapped(t, x[0], x[1], x[2])); }, {2});
 }
 
 // Inputs: x, weight and bias of both maps, and what the result is added to. Biases may be undefined, and so may the
 // last.
 void add_feed_forward(std::vector<OpCase>& cases, const std::string& variant, ops::Activation kind,
                       const Tensors& inputs) {
-  add_case(cases,
-           function_case("feed_forward", variant, inputs,
-                         [kind](Tape& t, const Inputs& x) {
-                           return feed_forward(t, x[0], {x[1], x[2]}, kind, {x[3], x[4]}, x[5]);
-                         }),
-           [kind](Tape& t, const Inputs& x) {
-             const Variable y = mapped(t, activation(t, mapped(t, x[0], x[1], x[2]), kind), x[3], x[4]);
-             return x[5].defined() ? add(t, x[5], y) : y;
-           },
-           40, {2, 4});
+  add_composed(
+      cases, "feed_forward", variant, inputs, 40,
+      [kind](Tape& t, const Inputs& x) {
+        return feed_forward(t, x[0], {x[1], x[2]}, kind, {x[3], x[4]}, x[5]);
+      },
+      [kind](Tape& t, const Inputs& x) {
+        const Variable y = mapped(t, activation(t, mapped(t, x[0], x[1], x[2]), kind), x[3], x[4]);
+        return x[5].defined() ? add(t, x[5], y) : y;
+      },
+      {2, 4});
 }
 
 // The gradients of a weight and of a bias in one call, added to what is there or not.
 void add_sums_of_rows(std::vector<OpCase>& cases, RandomTensors& random) {
   for (const int64_t tokens : {0, 1, 37}) {
     for (const bool add : {false, true}) {
-      cases.push_back(
-          {"gemm",
-           "sums_of_" + std::to_string(tokens) + (add ? "_added" : ""),
-           {random.normal({tokens, 5}), random.normal({tokens, 3}), random.normal({5, 3}), random.normal({5})},
-           [add](const Tensors& in) {
-             ops::gemm(in[2], in[0], in[1], {.transpose_a = true, .accumulate = add, .sums = in[3], .add_sums = add});
-             return Tensors{in[2], in[3]};
-           },
-           [add, tokens](const Tensors& in) {
-             for (int64_t i = 0; i < 5; ++i) {
-               if (!add) values(in[3])[i] = 0;
-               for (int64_t t = 0; t < tokens; ++t) values(in[3])[i] += values(in[0])[t * 5 + i];
-               for (int64_t j = 0; j < 3; ++j) {
-                 double& c = values(in[2])[i * 3 + j];
-                 if (!add) c = 0;
-                 for (int64_t t = 0; t < tokens; ++t) {
-                   c += values(in[0])[t * 5 + i] * values(in[1])[t * 3 + j];
-                 }
-               }
-             }
-             return Tensors{in[2], in[3]};
-           },
-           tokens + 1,
-           1,
-           {3}});
+      add_in_place(
+          cases, "gemm", "sums_of_" + std::to_string(tokens) + (add ? "_added" : ""),
+          {random.normal({tokens, 5}), random.normal({tokens, 3}), random.normal({5, 3}), random.normal({5})},
+          tokens + 1,
+          [add](const Tensors& in) {
+            ops::gemm(in[2], in[0], in[1], {.transpose_a = true, .accumulate = add, .sums = in[3], .add_sums = add});
+          },
+          [add, tokens](const Tensors& in) {
+            for (int64_t i = 0; i < 5; ++i) {
+              if (!add) values(in[3])[i] = 0;
+              for (int64_t t = 0; t < tokens; ++t) values(in[3])[i] += values(in[0])[t * 5 + i];
+              for (int64_t j = 0; j < 3; ++j) {
+                double& c = values(in[2])[i * 3 + j];
+                if (!add) c = 0;
+                for (int64_t t = 0; t < tokens; ++t) {
+                  c += values(in[0])[t * 5 + i] * values(in[1])[t * 3 + j];
+                }
+              }
+            }
+          },
+          {3}, {2, 3});
     }
   }
 }

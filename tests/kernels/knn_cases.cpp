@@ -13,8 +13,6 @@ namespace quire::test {
 
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 enum class Keys { random, equal, duplicated, clustered, rising, falling, with_nan };
@@ -164,44 +162,43 @@ void add_search(std::vector<OpCase>& cases, RandomTensors& random, const KnnForm
   for (const Tensor& tensor : memory_tensors(form, random, true)) inputs.push_back(tensor);
   const Shape shape{form.rows, form.queries, form.heads, form.top_k};
   const bool exact = search == ops::KnnSearch::exact;
-  cases.push_back({"knn_search", exact ? form.name : "bucketed_" + form.name, inputs,
-                   [=](const Tensors& in) {
-                     const Tensor index = recast(wide_beside(in[0], shape), DType::i32);
-                     const Tensor score = wide_beside(in[0], shape);
-                     ops::knn_search(index, score, in[0], assembled(form, in, 1), search);
-                     return Tensors{recast(index, DType::f64), shown(score)};
-                   },
-                   [=](const Tensors& in) {
-                     const Entries keys(in, 1, false);
-                     const Tensor index = Tensor::zeros(shape, DType::f64);
-                     const Tensor score = Tensor::zeros(shape, DType::f64);
-                     for_queries(form, [&](int64_t row, int64_t query, int64_t head) {
-                       std::vector<std::pair<int64_t, double>> order;
-                       for (int64_t m = 0; m < keys.length(row); ++m) {
-                         order.emplace_back(m, product(form, keys, in[0], row, query, head, m));
-                       }
-                       if (exact) {
-                         std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-                           return comes_before(a.second, b.second);
-                         });
-                       }
-                       for (int64_t k = 0; k < form.top_k; ++k) {
-                         std::pair<int64_t, double> best{-1, 0};
-                         if (exact) {
-                           if (k < static_cast<int64_t>(order.size())) best = order[static_cast<size_t>(k)];
-                         } else {
-                           for (int64_t m = k; m < keys.length(row); m += form.top_k) {
-                             const auto& other = order[static_cast<size_t>(m)];
-                             if (best.first < 0 || comes_before(other.second, best.second)) best = other;
-                           }
-                         }
-                         element(index, row, query, head, k) = static_cast<double>(best.first);
-                         element(score, row, query, head, k) = best.second;
-                       }
-                     });
-                     return Tensors{index, shown(score)};
-                   },
-                   0});
+  add_operation(
+      cases, "knn_search", exact ? form.name : "bucketed_" + form.name, inputs, 0,
+      [=](const Tensors& in) {
+        const Tensor index = recast(wide_beside(in[0], shape), DType::i32);
+        const Tensor score = wide_beside(in[0], shape);
+        ops::knn_search(index, score, in[0], assembled(form, in, 1), search);
+        return Tensors{recast(index, DType::f64), shown(score)};
+      },
+      [=](const Tensors& in) {
+        const Entries keys(in, 1, false);
+        const Tensor index = Tensor::zeros(shape, DType::f64);
+        const Tensor score = Tensor::zeros(shape, DType::f64);
+        for_queries(form, [&](int64_t row, int64_t query, int64_t head) {
+          std::vector<std::pair<int64_t, double>> order;
+          for (int64_t m = 0; m < keys.length(row); ++m) {
+            order.emplace_back(m, product(form, keys, in[0], row, query, head, m));
+          }
+          if (exact) {
+            std::stable_sort(order.begin(), order.end(),
+                             [](const auto& a, const auto& b) { return comes_before(a.second, b.second); });
+          }
+          for (int64_t k = 0; k < form.top_k; ++k) {
+            std::pair<int64_t, double> best{-1, 0};
+            if (exact) {
+              if (k < static_cast<int64_t>(order.size())) best = order[static_cast<size_t>(k)];
+            } else {
+              for (int64_t m = k; m < keys.length(row); m += form.top_k) {
+                const auto& other = order[static_cast<size_t>(m)];
+                if (best.first < 0 || comes_before(other.second, best.second)) best = other;
+              }
+            }
+            element(index, row, query, head, k) = static_cast<double>(best.first);
+            element(score, row, query, head, k) = best.second;
+          }
+        });
+        return Tensors{index, shown(score)};
+      });
 }
 
 // Different entries, some missing, and a query of each row that has none.
@@ -277,57 +274,50 @@ void add_attention(std::vector<OpCase>& cases, RandomTensors& random, const KnnF
   }
   const std::string name = form.name + (goes_on ? "_goes_on" : "");
   const int64_t terms = 2 * form.size + form.top_k;
-  cases.push_back({"knn_attention",
-                   name,
-                   inputs,
-                   [=](const Tensors& in) {
-                     ops::knn_attention(in[kOut], in[kOut + 1], {in[0], in[1], assembled(form, in, 2)}, goes_on);
-                     return Tensors{in[kOut], in[kOut + 1]};
-                   },
-                   [=](const Tensors& in) { return attention_reference(form, in, goes_on); },
-                   terms,
-                   3,
-                   {kOut + 1}});
+  add_operation(
+      cases, "knn_attention", name, inputs, terms,
+      [=](const Tensors& in) {
+        ops::knn_attention(in[kOut], in[kOut + 1], {in[0], in[1], assembled(form, in, 2)}, goes_on);
+        return Tensors{in[kOut], in[kOut + 1]};
+      },
+      [=](const Tensors& in) { return attention_reference(form, in, goes_on); }, {kOut + 1}, 3);
   const Tensors forward = attention_reference(form, inputs, goes_on);
   for (size_t i = 0; i < 2; ++i) inputs[kOut + i] = converted(converted(forward[i], DType::f32), DType::f64);
   inputs.push_back(random.normal(shape));
   inputs.push_back(random.normal({form.rows, form.queries, form.heads, form.size}));
   const bool accumulate = goes_on;
-  cases.push_back({"knn_attention_backward",
-                   name,
-                   inputs,
-                   [=](const Tensors& in) {
-                     ops::knn_attention_backward(in[kOut + 3], in[kOut + 2], in[kOut], in[kOut + 1],
-                                                 {in[0], in[1], assembled(form, in, 2)}, accumulate);
-                     return Tensors{in[kOut + 3]};
-                   },
-                   [=](const Tensors& in) {
-                     const Entries keys(in, 2, false);
-                     const Entries stored(in, 2, true);
-                     const Tensor dq = accumulate ? clone(in[kOut + 3]) : Tensor::zeros(in[0].shape(), DType::f64);
-                     for_queries(form, [&](int64_t row, int64_t query, int64_t head) {
-                       const int64_t kv_head = head / (form.heads / form.kv_heads);
-                       for (int64_t k = 0; k < form.top_k; ++k) {
-                         const int32_t entry =
-                             in[1].data<int32_t>()[((row * form.queries + query) * form.heads + head) * form.top_k + k];
-                         if (entry < 0) continue;
-                         const double logit = product(form, keys, in[0], row, query, head, entry);
-                         double dp = 0;
-                         for (int64_t d = 0; d < form.value_size; ++d) {
-                           dp += element(in[kOut + 2], row, query, head, d) *
-                                 (stored.at(row, entry, kv_head, d) - element(in[kOut], row, query, head, d));
-                         }
-                         const double dlogit = std::exp(logit - sum_at(in[kOut + 1], row, query, head)) * dp;
-                         for (int64_t d = 0; d < form.size; ++d) {
-                           element(dq, row, query, head, d) += dlogit * keys.at(row, entry, kv_head, d);
-                         }
-                       }
-                     });
-                     return Tensors{dq};
-                   },
-                   terms + form.value_size,
-                   3,
-                   {kOut + 1}});
+  add_operation(
+      cases, "knn_attention_backward", name, inputs, terms + form.value_size,
+      [=](const Tensors& in) {
+        ops::knn_attention_backward(in[kOut + 3], in[kOut + 2], in[kOut], in[kOut + 1],
+                                    {in[0], in[1], assembled(form, in, 2)}, accumulate);
+        return Tensors{in[kOut + 3]};
+      },
+      [=](const Tensors& in) {
+        const Entries keys(in, 2, false);
+        const Entries stored(in, 2, true);
+        const Tensor dq = accumulate ? clone(in[kOut + 3]) : Tensor::zeros(in[0].shape(), DType::f64);
+        for_queries(form, [&](int64_t row, int64_t query, int64_t head) {
+          const int64_t kv_head = head / (form.heads / form.kv_heads);
+          for (int64_t k = 0; k < form.top_k; ++k) {
+            const int32_t entry =
+                in[1].data<int32_t>()[((row * form.queries + query) * form.heads + head) * form.top_k + k];
+            if (entry < 0) continue;
+            const double logit = product(form, keys, in[0], row, query, head, entry);
+            double dp = 0;
+            for (int64_t d = 0; d < form.value_size; ++d) {
+              dp += element(in[kOut + 2], row, query, head, d) *
+                    (stored.at(row, entry, kv_head, d) - element(in[kOut], row, query, head, d));
+            }
+            const double dlogit = std::exp(logit - sum_at(in[kOut + 1], row, query, head)) * dp;
+            for (int64_t d = 0; d < form.size; ++d) {
+              element(dq, row, query, head, d) += dlogit * keys.at(row, entry, kv_head, d);
+            }
+          }
+        });
+        return Tensors{dq};
+      },
+      {kOut + 1}, 3);
 }
 
 }  // namespace

@@ -23,8 +23,6 @@ namespace quire::test {
 
 namespace {
 
-using Inputs = std::vector<Variable>;
-
 constexpr int64_t kTurns = 5;
 
 int64_t list_heads(const ListedForm& f) {
@@ -121,7 +119,7 @@ Tensor numbers_of(const Tensor& stored, const Tensor& scale) {
 }
 
 // From q, keys, values, blocks, list, rotation, weight, own keys, own values, own blocks.
-ops::ListedAttentionInputs settings_of(const ListedForm& f, const std::vector<Tensor>& x) {
+ops::ListedAttentionInputs settings_of(const ListedForm& f, const Tensors& x) {
   ops::ListedAttentionInputs in;
   in.q = x[0];
   store(f, x[1], in.keys, in.key_scale);
@@ -141,7 +139,7 @@ ops::ListedAttentionInputs settings_of(const ListedForm& f, const std::vector<Te
 }
 
 ops::ListedAttentionInputs settings_of(const ListedForm& f, const Inputs& x) {
-  std::vector<Tensor> tensors;
+  Tensors tensors;
   for (const Variable& variable : x) tensors.push_back(variable.value());
   return settings_of(f, tensors);
 }
@@ -292,7 +290,7 @@ OpCase listed_case(const ListedForm& f) {
     return random.normal({count, keys, f.q.kv_heads, size}, 1, mean);
   };
   const int64_t stored = f.blocks.length + f.blocks.unread;
-  std::vector<Tensor> inputs(10);
+  Tensors inputs(10);
   inputs[0] = random.normal({f.q.rows, f.q.queries, f.q.heads, f.q.size}, f.spread, f.mean);
   inputs[1] = vectors(f.blocks.count, stored, f.q.size, -f.mean);
   inputs[2] = vectors(f.blocks.count, stored, f.q.value_size, 0);
@@ -329,7 +327,7 @@ ops::ListedAttentionInputs listed_call(const ListedForm& f, DType dtype, Device 
   return settings_of(f, inputs_of(listed_case(f), dtype, device));
 }
 
-std::vector<Tensor> attend_listed(const ops::ListedAttentionInputs& in) {
+Tensors attend_listed(const ops::ListedAttentionInputs& in) {
   const ListedSizes s(in);
   const Shape by_entry{s.rows, s.heads, s.queries, s.chosen}, by_head{s.rows, s.heads, s.queries};
   const bool weighted = in.weight.defined();
@@ -340,9 +338,9 @@ std::vector<Tensor> attend_listed(const ops::ListedAttentionInputs& in) {
   return {out, lse, mass};
 }
 
-std::vector<Tensor> listed_gradients(const ops::ListedAttentionInputs& in, const std::vector<Tensor>& outputs,
-                                     const std::vector<size_t>& asked) {
-  std::vector<Tensor> of{in.q, in.keys, in.values, in.weight, in.own_keys, in.own_values}, d(6);
+Tensors listed_gradients(const ops::ListedAttentionInputs& in, const Tensors& outputs,
+                         const std::vector<size_t>& asked) {
+  Tensors of{in.q, in.keys, in.values, in.weight, in.own_keys, in.own_values}, d(6);
   if (in.landmarks || in.keys.dtype() != in.q.dtype()) of[1] = of[2] = Tensor();
   if (in.landmarks) of[4] = of[5] = Tensor();
   for (const size_t n : asked) d[n] = of[n].defined() ? Tensor::empty_like(of[n]) : Tensor();

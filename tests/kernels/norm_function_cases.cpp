@@ -9,8 +9,6 @@ namespace quire::test {
 
 namespace {
 
-using Inputs = std::vector<Variable>;
-
 constexpr double kEps = 1e-3;
 
 Variable constant(double value) {
@@ -22,15 +20,6 @@ Variable by_mean_square(Tape& t, const Variable& x, double eps) {
   return divide(t, x, square_root(t, add(t, mean(t, multiply(t, x, x), -1, true), constant(eps))));
 }
 
-// Sums of about `sum_length` terms.
-void push_composed(std::vector<OpCase>& cases, OpCase made, OneOutput composition, int64_t sum_length,
-                   std::vector<size_t> wide = {}) {
-  made.composition = one_output(std::move(composition));
-  made.wide = std::move(wide);
-  made.sum_length = sum_length;
-  cases.push_back(std::move(made));
-}
-
 void add_norms(std::vector<OpCase>& cases, RandomTensors& r, const Shape& shape) {
   const std::string size = name_of(shape);
   const Shape width{shape[-1]};
@@ -38,28 +27,24 @@ void add_norms(std::vector<OpCase>& cases, RandomTensors& r, const Shape& shape)
   // Row means are sums over the width; weight gradients are sums over the rows.
   const int64_t terms = shape[-1] + shape.numel() / std::max<int64_t>(shape[-1], 1);
   // Its input has another gradient, too: the one of the norm is added to it.
-  push_composed(
-      cases,
-      function_case("rms_norm", size, {x, r.normal(width)},
-                    [](Tape& t, const Inputs& in) { return add(t, in[0], rms_norm(t, in[0], in[1], kEps)); }),
-      [](Tape& t, const Inputs& in) { return add(t, in[0], multiply(t, by_mean_square(t, in[0], kEps), in[1])); },
-      terms, {1});
-  push_composed(cases,
-                function_case("layer_norm", size, {x, r.normal(width), r.normal(width)},
-                              [](Tape& t, const Inputs& in) { return layer_norm(t, in[0], in[1], in[2], kEps); }),
-                [](Tape& t, const Inputs& in) {
-                  const Variable centred = subtract(t, in[0], mean(t, in[0], -1, true));
-                  return add(t, multiply(t, by_mean_square(t, centred, kEps), in[1]), in[2]);
-                },
-                terms, {1, 2});
-  push_composed(
-      cases,
-      function_case("l2_normalize", size, {x}, [](Tape& t, const Inputs& in) { return l2_normalize(t, in[0], kEps); }),
+  add_composed(
+      cases, "rms_norm", size, {x, r.normal(width)}, terms,
+      [](Tape& t, const Inputs& in) { return add(t, in[0], rms_norm(t, in[0], in[1], kEps)); },
+      [](Tape& t, const Inputs& in) { return add(t, in[0], multiply(t, by_mean_square(t, in[0], kEps), in[1])); }, {1});
+  add_composed(
+      cases, "layer_norm", size, {x, r.normal(width), r.normal(width)}, terms,
+      [](Tape& t, const Inputs& in) { return layer_norm(t, in[0], in[1], in[2], kEps); },
+      [](Tape& t, const Inputs& in) {
+        const Variable centred = subtract(t, in[0], mean(t, in[0], -1, true));
+        return add(t, multiply(t, by_mean_square(t, centred, kEps), in[1]), in[2]);
+      },
+      {1, 2});
+  add_composed(
+      cases, "l2_normalize", size, {x}, terms, [](Tape& t, const Inputs& in) { return l2_normalize(t, in[0], kEps); },
       [](Tape& t, const Inputs& in) {
         const Variable square = sum(t, multiply(t, in[0], in[0]), -1, true);
         return divide(t, in[0], square_root(t, add(t, square, constant(kEps))));
-      },
-      terms);
+      });
 }
 
 void add_activations(std::vector<OpCase>& cases, RandomTensors& r, const Shape& shape) {
@@ -68,10 +53,9 @@ void add_activations(std::vector<OpCase>& cases, RandomTensors& r, const Shape& 
                                    {"gelu_", ops::Activation::gelu},
                                    {"silu_", ops::Activation::silu}}) {
     // A single value is positive: below zero 1 + tanh cancels, and its error is small beside other values only.
-    push_composed(
-        cases,
-        function_case("activation", name + size, {r.normal(shape, 2, shape.numel() == 1 ? 5 : 0)},
-                      [kind = kind](Tape& t, const Inputs& x) { return activation(t, x[0], kind); }),
+    add_composed(
+        cases, "activation", name + size, {r.normal(shape, 2, shape.numel() == 1 ? 5 : 0)}, 1,
+        [kind = kind](Tape& t, const Inputs& x) { return activation(t, x[0], kind); },
         [kind = kind](Tape& t, const Inputs& x) {
           if (kind == ops::Activation::relu) return maximum(t, x[0], constant(0));
           if (kind == ops::Activation::silu) return multiply(t, x[0], sigmoid(t, x[0]));
@@ -79,14 +63,12 @@ void add_activations(std::vector<OpCase>& cases, RandomTensors& r, const Shape& 
           const Variable cube = multiply(t, multiply(t, x[0], x[0]), x[0]);
           const Variable inner = scale(t, add(t, x[0], scale(t, cube, 0.044715)), 0.7978845608028654);
           return multiply(t, scale(t, x[0], 0.5), add(t, tanh(t, inner), constant(1)));
-        },
-        1);
+        });
   }
-  push_composed(
-      cases,
-      function_case("swiglu", size, {r.normal(shape, 3), r.normal(shape)},
-                    [](Tape& t, const Inputs& x) { return swiglu(t, x[0], x[1]); }),
-      [](Tape& t, const Inputs& x) { return multiply(t, multiply(t, x[0], sigmoid(t, x[0])), x[1]); }, 1);
+  add_composed(
+      cases, "swiglu", size, {r.normal(shape, 3), r.normal(shape)}, 1,
+      [](Tape& t, const Inputs& x) { return swiglu(t, x[0], x[1]); },
+      [](Tape& t, const Inputs& x) { return multiply(t, multiply(t, x[0], sigmoid(t, x[0])), x[1]); });
 }
 
 }  // namespace

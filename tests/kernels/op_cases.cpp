@@ -5,7 +5,6 @@
 
 #include "core/float8.h"
 #include "kernels/backend.h"
-#include "tests/support/random_tensor.h"
 
 namespace quire::test {
 
@@ -17,8 +16,8 @@ double OpCase::tolerance(DType dtype) const {
   return stored + amplification * 0x1p-24 * 8 * (2 + std::sqrt(static_cast<double>(sum_length)));
 }
 
-std::vector<Tensor> inputs_of(const OpCase& op_case, DType dtype, Device device) {
-  std::vector<Tensor> inputs;
+Tensors inputs_of(const OpCase& op_case, DType dtype, Device device) {
+  Tensors inputs;
   for (size_t i = 0; i < op_case.inputs.size(); ++i) {
     const bool stays = std::find(op_case.wide.begin(), op_case.wide.end(), i) != op_case.wide.end();
     inputs.push_back(on_device(converted(op_case.inputs[i], stays ? wide_type(dtype) : dtype), device));
@@ -38,17 +37,16 @@ Tensor seed_from(RandomTensors& random, const Shape& shape) {
 }
 
 // Outputs, then gradients of the leaves; undefined gradients are zeros.
-std::vector<Tensor> run_function(const OpCase& op_case, const OpCase::Function& function,
-                                 const std::vector<Tensor>& inputs) {
+Tensors run_function(const OpCase& op_case, const OpCase::Function& function, const Tensors& inputs) {
   const std::vector<size_t> leaves = leaves_of(op_case);
-  std::vector<Variable> variables;
+  Inputs variables;
   for (size_t i = 0; i < inputs.size(); ++i) {
     variables.push_back(is_in(leaves, i) ? Variable::leaf(inputs[i]) : Variable::constant(inputs[i]));
   }
   Tape tape;
-  const std::vector<Variable> outputs = function(tape, variables);
-  std::vector<Tensor> results;
-  std::vector<Tensor> seeds;
+  const Inputs outputs = function(tape, variables);
+  Tensors results;
+  Tensors seeds;
   RandomTensors random(99);
   for (const Variable& output : outputs) {
     results.push_back(clone(output.value()));
@@ -82,47 +80,85 @@ std::vector<size_t> leaves_of(const OpCase& op_case) {
   return leaves;
 }
 
-std::vector<Tensor> run(const OpCase& op_case, DType dtype, Device device) {
-  const std::vector<Tensor> inputs = inputs_of(op_case, dtype, device);
+Tensors run(const OpCase& op_case, DType dtype, Device device) {
+  const Tensors inputs = inputs_of(op_case, dtype, device);
   return op_case.function ? run_function(op_case, op_case.function, inputs) : op_case.kernel(inputs);
 }
 
-std::vector<Tensor> expected_of(const OpCase& op_case, DType dtype) {
+Tensors expected_of(const OpCase& op_case, DType dtype) {
   const auto inputs = [&] {
-    std::vector<Tensor> rounded;
+    Tensors rounded;
     for (const Tensor& input : inputs_of(op_case, dtype)) rounded.push_back(clone(converted(input, DType::f64)));
     return rounded;
   };
   if (!op_case.function) return op_case.reference(inputs());
-  std::vector<Tensor> expected =
-      run_function(op_case, op_case.composition ? op_case.composition : op_case.function, inputs());
+  Tensors expected = run_function(op_case, op_case.composition ? op_case.composition : op_case.function, inputs());
   const size_t gradients = leaves_of(op_case).size();
   if (op_case.reference) {
-    const std::vector<Tensor> outputs = op_case.reference(inputs());
+    const Tensors outputs = op_case.reference(inputs());
     std::copy(outputs.begin(), outputs.end(), expected.begin());
   }
   if (op_case.gradients) {
-    const std::vector<Tensor> known = op_case.gradients(inputs());
+    const Tensors known = op_case.gradients(inputs());
     std::copy(known.begin(), known.end(), expected.end() - static_cast<std::ptrdiff_t>(gradients));
   }
   return expected;
 }
 
 OpCase::Function one_output(OneOutput function) {
-  return [function = std::move(function)](Tape& tape, const std::vector<Variable>& inputs) {
-    return std::vector<Variable>{function(tape, inputs)};
-  };
+  return [function = std::move(function)](Tape& tape, const Inputs& inputs) { return Inputs{function(tape, inputs)}; };
 }
 
-OpCase function_case(std::string op, std::string variant, std::vector<Tensor> inputs, OneOutput function) {
+OpCase function_case(std::string op, std::string variant, Tensors inputs, OneOutput function) {
   return function_case(std::move(op), std::move(variant), std::move(inputs), one_output(std::move(function)));
 }
 
-OpCase function_case(std::string op, std::string variant, std::vector<Tensor> inputs, OpCase::Function function) {
+OpCase function_case(std::string op, std::string variant, Tensors inputs, OpCase::Function function) {
   OpCase made{std::move(op), std::move(variant), std::move(inputs)};
   made.function = std::move(function);
   made.roundings = 6;  // what the forward pass stores, and what the backward pass makes of it
   return made;
+}
+
+OpCase& add_composed(std::vector<OpCase>& cases, std::string op, std::string variant, Tensors inputs,
+                     int64_t sum_length, OneOutput function, OneOutput composition, std::vector<size_t> wide) {
+  cases.push_back(function_case(std::move(op), std::move(variant), std::move(inputs), std::move(function)));
+  cases.back().composition = one_output(std::move(composition));
+  cases.back().sum_length = sum_length;
+  cases.back().wide = std::move(wide);
+  return cases.back();
+}
+
+OpCase& add_referenced(std::vector<OpCase>& cases, std::string op, std::string variant, Tensors inputs,
+                       int64_t sum_length, OneOutput function, OpCase::Run reference) {
+  cases.push_back(function_case(std::move(op), std::move(variant), std::move(inputs), std::move(function)));
+  cases.back().reference = std::move(reference);
+  cases.back().has_bf16_on_cpu = true;
+  cases.back().sum_length = sum_length;
+  return cases.back();
+}
+
+OpCase& add_operation(std::vector<OpCase>& cases, std::string op, std::string variant, Tensors inputs,
+                      int64_t sum_length, OpCase::Run kernel, OpCase::Run reference, std::vector<size_t> wide,
+                      double amplification) {
+  cases.push_back({std::move(op), std::move(variant), std::move(inputs), std::move(kernel), std::move(reference),
+                   sum_length, amplification, std::move(wide)});
+  return cases.back();
+}
+
+OpCase& add_in_place(std::vector<OpCase>& cases, std::string op, std::string variant, Tensors inputs,
+                     int64_t sum_length, Change kernel, Change reference, std::vector<size_t> wide,
+                     std::vector<size_t> results) {
+  const auto run = [&](Change change) {
+    return [change = std::move(change), results](const Tensors& in) {
+      change(in);
+      Tensors out;
+      for (const size_t i : results) out.push_back(in[i]);
+      return out;
+    };
+  };
+  return add_operation(cases, std::move(op), std::move(variant), std::move(inputs), sum_length, run(std::move(kernel)),
+                       run(std::move(reference)), std::move(wide));
 }
 
 std::string name_of(const Shape& shape) {
@@ -210,6 +246,10 @@ Tensor shown(const Tensor& tensor) {
   for (int64_t i = 0; i < copy.numel(); ++i)
     values(copy)[i] = std::isnan(values(copy)[i]) ? kShownNan : values(copy)[i];
   return copy;
+}
+
+Tensor whole(RandomTensors& random, const Shape& shape, int64_t low, int64_t high) {
+  return recast(random.integers(shape, low, high), DType::f64);
 }
 
 Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values) {

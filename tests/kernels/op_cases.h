@@ -11,17 +11,21 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "tests/support/random_tensor.h"
 
 namespace quire::test {
 
+using Tensors = std::vector<Tensor>;
+using Inputs = std::vector<Variable>;
+
 struct OpCase {
-  using Run = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
-  using Function = std::function<std::vector<Variable>(Tape& tape, const std::vector<Variable>& inputs)>;
+  using Run = std::function<Tensors(const Tensors& inputs)>;
+  using Function = std::function<Inputs(Tape& tape, const Inputs& inputs)>;
 
   std::string op;       // the name of the operation or function
   std::string variant;  // letters, digits and underscores
   // f64 tensors with values on the f32 grid, converted to the type under test; integers; or undefined.
-  std::vector<Tensor> inputs;
+  Tensors inputs;
   Run kernel = {};     // on inputs of one type, returns the outputs
   Run reference = {};  // slow and obvious, on f64
   // Terms of the longest sum behind one value of an output. 0: nothing is rounded, the result must be exact.
@@ -86,23 +90,38 @@ void add_delta_rule_cases(std::vector<OpCase>& cases);
 void add_exact_gelu_cases(std::vector<OpCase>& cases);
 
 // Copies of the inputs for one call: many operations write in place.
-std::vector<Tensor> inputs_of(const OpCase& op_case, DType dtype, Device device = kCpu);
+Tensors inputs_of(const OpCase& op_case, DType dtype, Device device = kCpu);
 // The call in a type on a device: outputs and, of a function, gradients. With gradients of the outputs that are the
 // same numbers in every call; 1 for one f64 value, which is a loss.
-std::vector<Tensor> run(const OpCase& op_case, DType dtype, Device device = kCpu);
+Tensors run(const OpCase& op_case, DType dtype, Device device = kCpu);
 // The gradient of the first output in such a call.
 Tensor first_seed(const Shape& shape);
 // Returns the results that run(op_case, dtype) should give, in f64. bf16 inputs differ from those the case was made
 // with.
-std::vector<Tensor> expected_of(const OpCase& op_case, DType dtype);
+Tensors expected_of(const OpCase& op_case, DType dtype);
 // The inputs of a function that get a gradient.
 std::vector<size_t> leaves_of(const OpCase& op_case);
 
 // A case of a function with one output, or with several.
-using OneOutput = std::function<Variable(Tape& tape, const std::vector<Variable>& inputs)>;
-OpCase function_case(std::string op, std::string variant, std::vector<Tensor> inputs, OneOutput function);
-OpCase function_case(std::string op, std::string variant, std::vector<Tensor> inputs, OpCase::Function function);
+using OneOutput = std::function<Variable(Tape& tape, const Inputs& inputs)>;
+OpCase function_case(std::string op, std::string variant, Tensors inputs, OneOutput function);
+OpCase function_case(std::string op, std::string variant, Tensors inputs, OpCase::Function function);
 OpCase::Function one_output(OneOutput function);
+// Adds a function of one output with the composition that it is compared with.
+OpCase& add_composed(std::vector<OpCase>& cases, std::string op, std::string variant, Tensors inputs,
+                     int64_t sum_length, OneOutput function, OneOutput composition, std::vector<size_t> wide = {});
+// Adds a function of one output with its reference. The CPU computes it in bf16, too.
+OpCase& add_referenced(std::vector<OpCase>& cases, std::string op, std::string variant, Tensors inputs,
+                       int64_t sum_length, OneOutput function, OpCase::Run reference);
+// Adds an operation.
+OpCase& add_operation(std::vector<OpCase>& cases, std::string op, std::string variant, Tensors inputs,
+                      int64_t sum_length, OpCase::Run kernel, OpCase::Run reference, std::vector<size_t> wide = {},
+                      double amplification = 1);
+// Adds an operation that writes inputs, those of `results`, as the reference does.
+using Change = std::function<void(const Tensors& inputs)>;
+OpCase& add_in_place(std::vector<OpCase>& cases, std::string op, std::string variant, Tensors inputs,
+                     int64_t sum_length, Change kernel, Change reference, std::vector<size_t> wide = {},
+                     std::vector<size_t> results = {0});
 
 // The sizes, for the name of a variant: 2x3.
 std::string name_of(const Shape& shape);
@@ -120,5 +139,10 @@ Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values);
 inline double* values(const Tensor& tensor) {
   return tensor.data<double>();
 }
+inline int32_t at(const Tensor& integers, int64_t i) {
+  return integers.data<int32_t>()[i];
+}
+// Whole numbers in [low, high) in f64.
+Tensor whole(RandomTensors& random, const Shape& shape, int64_t low, int64_t high);
 
 }  // namespace quire::test

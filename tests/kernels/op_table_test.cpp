@@ -24,15 +24,15 @@ TEST_P(OpTable, AgreesWithReferenceOnAnyNumberOfThreads) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     if (dtype == DType::bf16 && !op_case.has_bf16_on_cpu) continue;
     SCOPED_TRACE(name_of(dtype));
-    const std::vector<Tensor> expected = expected_of(op_case, dtype == DType::f32 ? DType::f64 : dtype);
-    const std::vector<Tensor> got = run(op_case, dtype);
+    const Tensors expected = expected_of(op_case, dtype == DType::f32 ? DType::f64 : dtype);
+    const Tensors got = run(op_case, dtype);
     ASSERT_EQ(got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i) {
       EXPECT_LE(relative_error(got[i], expected[i]), op_case.tolerance(dtype)) << "output " << i;
     }
     ThreadPool pool(2);
     const ThreadPool::Use use(pool);
-    const std::vector<Tensor> again = run(op_case, dtype);
+    const Tensors again = run(op_case, dtype);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(again[i], got[i])) << "output " << i;
   }
 }
@@ -53,15 +53,15 @@ class Gradients : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(Gradients, AgreeWithCentralDifferences) {
   const OpCase& op_case = op_cases()[GetParam()];
-  const std::vector<Tensor> inputs = inputs_of(op_case, DType::f64);
-  std::vector<Tensor> disturbed;
+  const Tensors inputs = inputs_of(op_case, DType::f64);
+  Tensors disturbed;
   int64_t elements = 0;
   for (const size_t leaf : leaves_of(op_case)) {
     disturbed.push_back(inputs[leaf]);
     elements += inputs[leaf].numel();
   }
   int64_t outputs = 0;
-  const auto loss = [&](Tape& tape, const std::vector<Variable>& leaves) {
+  const auto loss = [&](Tape& tape, const Inputs& leaves) {
     std::vector<Variable> variables;
     for (const Tensor& input : inputs) variables.push_back(Variable::constant(input));
     for (size_t i = 0; i < leaves.size(); ++i) variables[leaves_of(op_case)[i]] = leaves[i];
@@ -149,7 +149,7 @@ TEST(OpTableIsComplete, EveryFunctionHasAReferenceAndAGradient) {
 
 TEST(Gradcheck, FindsAWrongGradient) {
   // The derivative of |x| times 2 is taken for that of x^2: right at 1 only.
-  const auto wrong = [](Tape& tape, const std::vector<Variable>& in) {
+  const auto wrong = [](Tape& tape, const Inputs& in) {
     const Variable detached = scale(tape, in[0], 1).detached();
     return weighted_sum(tape, multiply(tape, in[0], detached), Tensor::from(std::vector<double>{1, 1}, {2}));
   };

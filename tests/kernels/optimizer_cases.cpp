@@ -98,35 +98,33 @@ void add_adafactor(std::vector<OpCase>& cases, RandomTensors& random) {
         for (int64_t i = 0; i < tensor.numel(); ++i) values(tensor)[i] = std::abs(values(tensor)[i]) + 0.25;
         return converted(converted(tensor, DType::f32), DType::f64);
       };
-      std::vector<Tensor> inputs{random.normal({n, m}), variant.factored ? positive({n}) : positive({n, m}),
-                                 random.normal({n, m})};
+      Tensors inputs{random.normal({n, m}), variant.factored ? positive({n}) : positive({n, m}), random.normal({n, m})};
       if (variant.factored) inputs.push_back(positive({m}));
       if (variant.mean) inputs.push_back(random.normal({n, m}));
-      const auto column = [factored = variant.factored](const std::vector<Tensor>& in) {
-        return factored ? in[3] : Tensor();
-      };
-      const auto mean = [has = variant.mean](const std::vector<Tensor>& in) { return has ? in.back() : Tensor(); };
+      const auto column = [factored = variant.factored](const Tensors& in) { return factored ? in[3] : Tensor(); };
+      const auto mean = [has = variant.mean](const Tensors& in) { return has ? in.back() : Tensor(); };
       std::vector<size_t> all(inputs.size());
       std::iota(all.begin(), all.end(), size_t{0});
       for (const double apply : {1.0, 0.0}) {
         if (apply == 0 && n > 5) continue;
-        cases.push_back({"adafactor",
-                         std::string(variant.name) + "_" + std::to_string(n) + "x" + std::to_string(m) +
-                             (apply == 0 ? "_not_applied" : ""),
-                         inputs,
-                         [=, o = variant.options, s = variant.scale](const std::vector<Tensor>& in) {
-                           ops::adafactor(in[0], in[1], column(in), mean(in), in[2], f64_beside(in[0], {s, apply}), o);
-                           return in;
-                         },
-                         [=, n = n, m = m, o = variant.options, s = variant.scale](const std::vector<Tensor>& in) {
-                           const auto data = [](const Tensor& x) { return x.defined() ? values(x) : nullptr; };
-                           if (apply != 0) {
-                             update_by_definition(values(in[0]), values(in[1]), data(column(in)), data(mean(in)),
-                                                  values(in[2]), n, m, s, o);
-                           }
-                           return in;
-                         },
-                         apply == 0 ? 0 : m, 1, all});
+        add_operation(
+            cases, "adafactor",
+            std::string(variant.name) + "_" + std::to_string(n) + "x" + std::to_string(m) +
+                (apply == 0 ? "_not_applied" : ""),
+            inputs, apply == 0 ? 0 : m,
+            [=, o = variant.options, s = variant.scale](const Tensors& in) {
+              ops::adafactor(in[0], in[1], column(in), mean(in), in[2], f64_beside(in[0], {s, apply}), o);
+              return in;
+            },
+            [=, n = n, m = m, o = variant.options, s = variant.scale](const Tensors& in) {
+              const auto data = [](const Tensor& x) { return x.defined() ? values(x) : nullptr; };
+              if (apply != 0) {
+                update_by_definition(values(in[0]), values(in[1]), data(column(in)), data(mean(in)), values(in[2]), n,
+                                     m, s, o);
+              }
+              return in;
+            },
+            all);
       }
     }
   }
@@ -135,22 +133,18 @@ void add_adafactor(std::vector<OpCase>& cases, RandomTensors& random) {
 void add_moving_average(std::vector<OpCase>& cases, RandomTensors& random) {
   for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{33001}}) {
     for (const double apply : {1.0, 0.0}) {
-      cases.push_back({"moving_average",
-                       std::to_string(count) + (apply == 0 ? "_not_applied" : ""),
-                       {random.normal({count}), random.normal({count})},
-                       [apply](const std::vector<Tensor>& in) {
-                         ops::moving_average(in[0], in[1], f64_beside(in[0], {0.5, apply}), 0.75);
-                         return std::vector<Tensor>{in[0]};
-                       },
-                       [apply](const std::vector<Tensor>& in) {
-                         for (int64_t i = 0; i < in[0].numel(); ++i) {
-                           values(in[0])[i] += apply * 0.25 * (values(in[1])[i] - values(in[0])[i]);
-                         }
-                         return std::vector<Tensor>{in[0]};
-                       },
-                       apply == 0 ? 0 : 1,
-                       1,
-                       {0, 1}});
+      add_in_place(
+          cases, "moving_average", std::to_string(count) + (apply == 0 ? "_not_applied" : ""),
+          {random.normal({count}), random.normal({count})}, apply == 0 ? 0 : 1,
+          [apply](const Tensors& in) {
+            ops::moving_average(in[0], in[1], f64_beside(in[0], {0.5, apply}), 0.75);
+          },
+          [apply](const Tensors& in) {
+            for (int64_t i = 0; i < in[0].numel(); ++i) {
+              values(in[0])[i] += apply * 0.25 * (values(in[1])[i] - values(in[0])[i]);
+            }
+          },
+          {0, 1});
     }
   }
 }
@@ -175,20 +169,17 @@ void add_step_outcome(std::vector<OpCase>& cases) {
                           {"good_after_failed", 6, 16, true, 3, -1, -1, -1, 0, 3},
                           {"failed_after_failed", -infinity, 16, true, 3, -1, -1, -1, 0, 3},
                           {"good_after_failed_not_sticky", 6, 16, false, 3, 1.5, 4, 1, 1, 3}}) {
-    cases.push_back(
-        {"step_outcome",
-         j.name,
-         {Tensor::from(std::vector<double>{0}, {1})},
-         [j](const std::vector<Tensor>& in) {
-           const Tensor outcome = f64_beside(in[0], {-1, -1, -1, -1, j.failed_before, -1});
-           ops::step_outcome(outcome, f64_beside(in[0], {j.loss_sum}), f64_beside(in[0], {j.squared_norm}),
-                             {.targets = 4, .clip = 5, .largest_norm = 7, .step = 9, .sticky = j.sticky});
-           return std::vector<Tensor>{outcome};
-         },
-         [j](const std::vector<Tensor>& in) {
-           return std::vector<Tensor>{f64_beside(in[0], {j.loss, j.norm, j.scale, j.apply, j.first_failed, -1})};
-         },
-         0});
+    add_operation(
+        cases, "step_outcome", j.name, {Tensor::from(std::vector<double>{0}, {1})}, 0,
+        [j](const Tensors& in) {
+          const Tensor outcome = f64_beside(in[0], {-1, -1, -1, -1, j.failed_before, -1});
+          ops::step_outcome(outcome, f64_beside(in[0], {j.loss_sum}), f64_beside(in[0], {j.squared_norm}),
+                            {.targets = 4, .clip = 5, .largest_norm = 7, .step = 9, .sticky = j.sticky});
+          return Tensors{outcome};
+        },
+        [j](const Tensors& in) {
+          return Tensors{f64_beside(in[0], {j.loss, j.norm, j.scale, j.apply, j.first_failed, -1})};
+        });
   }
   struct Applies {
     const char* name;
@@ -199,17 +190,15 @@ void add_step_outcome(std::vector<OpCase>& cases) {
                            {"too_large", 6, 50, 4, 0, 0},
                            {"as_large_as_clipped", 6, 50, 4, 6, 1},
                            {"without_targets", 0, 16, 0, 5, 1}}) {
-    cases.push_back({"step_outcome",
-                     a.name,
-                     {Tensor::from(std::vector<double>{0}, {1})},
-                     [a](const std::vector<Tensor>& in) {
-                       const Tensor outcome = f64_beside(in[0], {0, 0, 0, 0, 0, 0});
-                       ops::step_outcome(outcome, f64_beside(in[0], {a.loss_sum}), f64_beside(in[0], {a.squared_norm}),
-                                         {.targets = a.targets, .clip = a.clip, .largest_norm = 7, .step = 9});
-                       return std::vector<Tensor>{outcome.slice(0, outcome::kApply, outcome::kApply + 1)};
-                     },
-                     [a](const std::vector<Tensor>& in) { return std::vector<Tensor>{f64_beside(in[0], {a.apply})}; },
-                     0});
+    add_operation(
+        cases, "step_outcome", a.name, {Tensor::from(std::vector<double>{0}, {1})}, 0,
+        [a](const Tensors& in) {
+          const Tensor outcome = f64_beside(in[0], {0, 0, 0, 0, 0, 0});
+          ops::step_outcome(outcome, f64_beside(in[0], {a.loss_sum}), f64_beside(in[0], {a.squared_norm}),
+                            {.targets = a.targets, .clip = a.clip, .largest_norm = 7, .step = 9});
+          return Tensors{outcome.slice(0, outcome::kApply, outcome::kApply + 1)};
+        },
+        [a](const Tensors& in) { return Tensors{f64_beside(in[0], {a.apply})}; });
   }
 }
 

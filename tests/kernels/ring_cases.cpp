@@ -9,12 +9,6 @@ namespace quire::test {
 
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
-int64_t at(const Tensor& integers, int64_t row) {
-  return integers.data<int32_t>()[row];
-}
-
 Tensor row_of(const std::vector<int32_t>& values) {
   return Tensor::from(values, {static_cast<int64_t>(values.size())});
 }
@@ -29,53 +23,46 @@ struct Ring {
 
 void add_append(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Ring& ring) {
   const auto rows = static_cast<int64_t>(ring.head.size());
-  cases.push_back({"ring_append",
-                   name,
-                   {random.normal({rows, ring.slots, ring.entry}), random.normal({rows, ring.tokens, ring.entry}),
-                    row_of(ring.head), row_of(ring.begin), row_of(ring.count)},
-                   [stride = ring.stride](const Tensors& in) {
-                     ops::ring_append(in[0], in[1], in[2], in[3], in[4], stride);
-                     return Tensors{in[0]};
-                   },
-                   [ring, rows](const Tensors& in) {
-                     for (int64_t r = 0; r < rows; ++r) {
-                       for (int64_t j = 0; j < at(in[4], r); ++j) {
-                         const int64_t slot = (at(in[2], r) + j) % ring.slots;
-                         for (int64_t n = 0; n < ring.entry; ++n) {
-                           values(in[0])[(r * ring.slots + slot) * ring.entry + n] =
-                               values(in[1])[(r * ring.tokens + at(in[3], r) + j * ring.stride) * ring.entry + n];
-                         }
-                       }
-                     }
-                     return Tensors{in[0]};
-                   },
-                   0});
+  add_in_place(
+      cases, "ring_append", name,
+      {random.normal({rows, ring.slots, ring.entry}), random.normal({rows, ring.tokens, ring.entry}), row_of(ring.head),
+       row_of(ring.begin), row_of(ring.count)},
+      0, [stride = ring.stride](const Tensors& in) { ops::ring_append(in[0], in[1], in[2], in[3], in[4], stride); },
+      [ring, rows](const Tensors& in) {
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t j = 0; j < at(in[4], r); ++j) {
+            const int64_t slot = (at(in[2], r) + j) % ring.slots;
+            for (int64_t n = 0; n < ring.entry; ++n) {
+              values(in[0])[(r * ring.slots + slot) * ring.entry + n] =
+                  values(in[1])[(r * ring.tokens + at(in[3], r) + j * ring.stride) * ring.entry + n];
+            }
+          }
+        }
+      });
 }
 
 void add_gather(std::vector<OpCase>& cases, RandomTensors& random, int64_t slots, int64_t count, int64_t entry,
                 const std::vector<int32_t>& head, const std::vector<int32_t>& length) {
   const auto rows = static_cast<int64_t>(head.size());
-  cases.push_back(
-      {"ring_gather",
-       std::to_string(slots) + "x" + std::to_string(count) + "x" + std::to_string(entry),
-       {random.normal({rows, slots, entry}), row_of(head), row_of(length), random.normal({rows, count, entry})},
-       [](const Tensors& in) {
-         ops::ring_gather(in[3], in[0], in[1], in[2]);
-         return Tensors{in[3]};
-       },
-       [=](const Tensors& in) {
-         const Tensor out = like(in[3]);
-         for (int64_t r = 0; r < rows; ++r) {
-           for (int64_t age = 1; age <= std::min(at(in[2], r), count); ++age) {
-             const int64_t slot = (at(in[1], r) - age + slots) % slots;
-             for (int64_t n = 0; n < entry; ++n) {
-               values(out)[(r * count + count - age) * entry + n] = values(in[0])[(r * slots + slot) * entry + n];
-             }
-           }
-         }
-         return Tensors{out};
-       },
-       0});
+  add_operation(
+      cases, "ring_gather", std::to_string(slots) + "x" + std::to_string(count) + "x" + std::to_string(entry),
+      {random.normal({rows, slots, entry}), row_of(head), row_of(length), random.normal({rows, count, entry})}, 0,
+      [](const Tensors& in) {
+        ops::ring_gather(in[3], in[0], in[1], in[2]);
+        return Tensors{in[3]};
+      },
+      [=](const Tensors& in) {
+        const Tensor out = like(in[3]);
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t age = 1; age <= std::min<int64_t>(at(in[2], r), count); ++age) {
+            const int64_t slot = (at(in[1], r) - age + slots) % slots;
+            for (int64_t n = 0; n < entry; ++n) {
+              values(out)[(r * count + count - age) * entry + n] = values(in[0])[(r * slots + slot) * entry + n];
+            }
+          }
+        }
+        return Tensors{out};
+      });
 }
 
 // Memories keep their entries in other types, too: small whole numbers, exact in each.

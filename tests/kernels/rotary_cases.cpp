@@ -10,8 +10,6 @@ namespace quire::test {
 
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 struct Form {
   std::string name;
   int64_t rows, tokens, heads, size, pairs;
@@ -72,14 +70,15 @@ void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f
     return Tensors{out, out};
   };
   const Tensors inputs{random.normal({f.rows, f.tokens, f.heads, f.size}), head, given};
-  cases.push_back({"rotary", f.name, inputs,
-                   [settings_of](const Tensors& in) {
-                     const Tensor out = like(in[0]);
-                     ops::rotary(out, settings_of(in));
-                     ops::rotary(in[0], settings_of(in));  // in place
-                     return Tensors{out, in[0]};
-                   },
-                   reference, 2});
+  add_operation(
+      cases, "rotary", f.name, inputs, 2,
+      [settings_of](const Tensors& in) {
+        const Tensor out = like(in[0]);
+        ops::rotary(out, settings_of(in));
+        ops::rotary(in[0], settings_of(in));  // in place
+        return Tensors{out, in[0]};
+      },
+      reference);
   if (f.inverse) return;  // the function calls that for its gradient
   cases.push_back(function_case("rotary", f.name + "_function", inputs, [settings_of](Tape& t, const auto& x) {
     return rotary(t, x[0], settings_of({x[0].value(), x[1].value(), x[2].value()}));
@@ -94,23 +93,19 @@ void add_rotary_cases(std::vector<OpCase>& cases) {
   RandomTensors random(11);
   for (const auto& [entries, pairs, origin, step] :
        {std::tuple{1, 1, 0, 1}, {13, 3, 5, 1}, {307, 32, 300, 1}, {9, 2, 4, 51}}) {
-    cases.push_back({"rotary_table",
-                     std::to_string(entries) + "x" + std::to_string(pairs) + (step > 1 ? "_steps" : ""),
-                     {random.normal({entries, 2, pairs})},
-                     [zero = origin, p = pairs, by = step](const Tensors& in) {
-                       ops::rotary_table(in[0], rotary_frequencies(50, p, in[0].device()), zero, by);
-                       return Tensors{in[0]};
-                     },
-                     [zero = origin, p = pairs, by = step](const Tensors& in) {
-                       for (int64_t i = 0; i < in[0].numel(); ++i) {
-                         const double angle = angle_of((i / (2 * p) - zero) * by, i % p, p);
-                         values(in[0])[i] = i / p % 2 == 0 ? std::cos(angle) : std::sin(angle);
-                       }
-                       return Tensors{in[0]};
-                     },
-                     1,
-                     1,
-                     {0}});
+    add_in_place(
+        cases, "rotary_table", std::to_string(entries) + "x" + std::to_string(pairs) + (step > 1 ? "_steps" : ""),
+        {random.normal({entries, 2, pairs})}, 1,
+        [zero = origin, p = pairs, by = step](const Tensors& in) {
+          ops::rotary_table(in[0], rotary_frequencies(50, p, in[0].device()), zero, by);
+        },
+        [zero = origin, p = pairs, by = step](const Tensors& in) {
+          for (int64_t i = 0; i < in[0].numel(); ++i) {
+            const double angle = angle_of((i / (2 * p) - zero) * by, i % p, p);
+            values(in[0])[i] = i / p % 2 == 0 ? std::cos(angle) : std::sin(angle);
+          }
+        },
+        {0});
   }
   for (const Form& form :
        {Form{"one", 1, 1, 1, 2, 1}, Form{"none", 2, 0, 1, 2, 1}, Form{"segment", 3, 7, 2, 6, 3},

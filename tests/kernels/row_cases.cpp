@@ -14,16 +14,6 @@ namespace quire::test {
 
 namespace {
 
-using Inputs = std::vector<Variable>;
-using Tensors = std::vector<Tensor>;
-
-void push(std::vector<OpCase>& cases, OpCase made, int64_t sum_length, OpCase::Run reference) {
-  made.reference = std::move(reference);
-  made.has_bf16_on_cpu = true;
-  made.sum_length = sum_length;
-  cases.push_back(std::move(made));
-}
-
 // c [B, M, N], a and b with B or 1 matrices.
 Tensor products(const Tensor& a, const Tensor& b, const Shape& shape, const MatmulOptions& o) {
   const Tensor c = Tensor::zeros(shape, DType::f64);
@@ -74,45 +64,44 @@ void add_products(std::vector<OpCase>& cases) {
       for (const ProductForm& form : forms) {
         const Tensor a = matrices(form.a, form.out[-2], form.inner, a_transposed);
         const Tensor b = matrices(form.b, form.inner, form.out[-1], b_transposed);
-        push(cases,
-             function_case("matmul", form.name + transposed, {a, b},
-                           [options](Tape& t, const Inputs& x) { return matmul(t, x[0], x[1], options); }),
-             std::max<int64_t>(form.inner, 131), [options, form](const Tensors& in) {
-               if (form.inner == 0) return Tensors{Tensor::zeros(form.out, DType::f64)};
-               if (form.name != "broadcast") return Tensors{products(in[0], in[1], form.out, options)};
-               const Tensor out = Tensor::zeros(form.out, DType::f64);
-               for (int64_t p = 0; p < 4; ++p) {
-                 const Tensor of_two = products(in[0].slice(0, p / 2, p / 2 + 1), in[1].slice(1, p % 2, p % 2 + 1),
-                                                {1, 1, 3, 2}, options);
-                 std::copy_n(values(of_two), 6, values(out) + p * 6);
-               }
-               return Tensors{out};
-             });
+        add_referenced(
+            cases, "matmul", form.name + transposed, {a, b}, std::max<int64_t>(form.inner, 131),
+            [options](Tape& t, const Inputs& x) { return matmul(t, x[0], x[1], options); },
+            [options, form](const Tensors& in) {
+              if (form.inner == 0) return Tensors{Tensor::zeros(form.out, DType::f64)};
+              if (form.name != "broadcast") return Tensors{products(in[0], in[1], form.out, options)};
+              const Tensor out = Tensor::zeros(form.out, DType::f64);
+              for (int64_t p = 0; p < 4; ++p) {
+                const Tensor of_two =
+                    products(in[0].slice(0, p / 2, p / 2 + 1), in[1].slice(1, p % 2, p % 2 + 1), {1, 1, 3, 2}, options);
+                std::copy_n(values(of_two), 6, values(out) + p * 6);
+              }
+              return Tensors{out};
+            });
       }
     }
   }
   // Parts of larger tensors, added to what is there.
-  cases.push_back({"gemm",
-                   "several_strided",
-                   {random.normal({3, 4, 2, 5}), random.normal({5, 7}), random.normal({3, 2, 7})},
-                   [](const Tensors& in) {
-                     const Tensor& c = in[2];
-                     const Tensor a = in[0].select(1, 2);  // [3, 2, 5], not contiguous
-                     ops::gemm(c, a, in[1].broadcast({3, 5, 7}), {.accumulate = true});
-                     return Tensors{c};
-                   },
-                   [](const Tensors& in) {
-                     for (int64_t p = 0; p < 3; ++p) {
-                       for (int64_t i = 0; i < 14; ++i) {
-                         for (int64_t k = 0; k < 5; ++k) {
-                           values(in[2])[p * 14 + i] +=
-                               values(in[0])[((p * 4 + 2) * 2 + i / 7) * 5 + k] * values(in[1])[k * 7 + i % 7];
-                         }
-                       }
-                     }
-                     return Tensors{in[2]};
-                   },
-                   6});
+  add_operation(
+      cases, "gemm", "several_strided", {random.normal({3, 4, 2, 5}), random.normal({5, 7}), random.normal({3, 2, 7})},
+      6,
+      [](const Tensors& in) {
+        const Tensor& c = in[2];
+        const Tensor a = in[0].select(1, 2);  // [3, 2, 5], not contiguous
+        ops::gemm(c, a, in[1].broadcast({3, 5, 7}), {.accumulate = true});
+        return Tensors{c};
+      },
+      [](const Tensors& in) {
+        for (int64_t p = 0; p < 3; ++p) {
+          for (int64_t i = 0; i < 14; ++i) {
+            for (int64_t k = 0; k < 5; ++k) {
+              values(in[2])[p * 14 + i] +=
+                  values(in[0])[((p * 4 + 2) * 2 + i / 7) * 5 + k] * values(in[1])[k * 7 + i % 7];
+            }
+          }
+        }
+        return Tensors{in[2]};
+      });
 }
 
 // out [B, M, E] = table [B or 1, N, E] at index [B, M].
@@ -133,19 +122,19 @@ Tensor gathered(const Tensor& table, const Tensor& index, const Shape& shape) {
 void add_rows(std::vector<OpCase>& cases) {
   RandomTensors random(22);
   const Tensor one = random.integers({2, 3, 2}, -1, 5);
-  push(cases,
-       function_case("gather_rows", "of_one_table", {random.normal({5, 3}), one},
-                     [](Tape& t, const Inputs& x) { return gather_rows(t, x[0], x[1].value()); }),
-       12, [](const Tensors& in) {
-         return Tensors{gathered(in[0], in[1], {2, 3, 2, 3})};
-       });
+  add_referenced(
+      cases, "gather_rows", "of_one_table", {random.normal({5, 3}), one}, 12,
+      [](Tape& t, const Inputs& x) { return gather_rows(t, x[0], x[1].value()); },
+      [](const Tensors& in) {
+        return Tensors{gathered(in[0], in[1], {2, 3, 2, 3})};
+      });
   const Tensor several = random.integers({2, 9}, -2, 4);
-  push(cases,
-       function_case("gather_rows", "of_several", {random.normal({2, 4, 3}), several},
-                     [](Tape& t, const Inputs& x) { return gather_rows(t, x[0], x[1].value()); }),
-       9, [](const Tensors& in) {
-         return Tensors{gathered(in[0], in[1], {2, 9, 3})};
-       });
+  add_referenced(
+      cases, "gather_rows", "of_several", {random.normal({2, 4, 3}), several}, 9,
+      [](Tape& t, const Inputs& x) { return gather_rows(t, x[0], x[1].value()); },
+      [](const Tensors& in) {
+        return Tensors{gathered(in[0], in[1], {2, 9, 3})};
+      });
   const auto scattered = [](const Tensor& x, const Tensor& index, const Shape& shape) {
     const Tensor out = Tensor::zeros(shape, DType::f64);
     const int64_t size = shape[-1];
@@ -158,56 +147,53 @@ void add_rows(std::vector<OpCase>& cases) {
     }
     return out;
   };
-  push(cases,
-       function_case("scatter_rows", "to_one_table", {random.normal({7, 3}), random.integers({7}, -1, 4)},
-                     [](Tape& t, const Inputs& x) { return scatter_rows(t, x[0], x[1].value(), 5); }),
-       7, [scattered](const Tensors& in) {
-         return Tensors{scattered(in[0], in[1], {5, 3})};
-       });
-  push(cases,
-       function_case("scatter_rows", "to_several", {random.normal({2, 3, 6, 4}), random.integers({2, 3, 6}, -1, 3)},
-                     [](Tape& t, const Inputs& x) { return scatter_rows(t, x[0], x[1].value(), 3); }),
-       6, [scattered](const Tensors& in) {
-         return Tensors{scattered(in[0], in[1], {2, 3, 3, 4})};
-       });
-  cases.push_back({"rows_of_tables",
-                   "",
-                   {random.integers({3, 4}, -2, 5)},
-                   [](const Tensors& in) {
-                     const Tensor rows = Tensor::zeros({3, 4}, DType::i32, in[0].device());
-                     ops::rows_of_tables(rows, in[0], 5);
-                     return Tensors{recast(rows, DType::f64)};
-                   },
-                   [](const Tensors& in) {
-                     const Tensor rows = Tensor::zeros({3, 4}, DType::f64);
-                     for (int64_t i = 0; i < 12; ++i) {
-                       const int32_t at = in[0].data<int32_t>()[i];
-                       const int64_t line = at + i / 4 * 5;
-                       values(rows)[i] = at < 0 ? -1 : static_cast<double>(line);
-                     }
-                     return Tensors{rows};
-                   },
-                   0});
+  add_referenced(
+      cases, "scatter_rows", "to_one_table", {random.normal({7, 3}), random.integers({7}, -1, 4)}, 7,
+      [](Tape& t, const Inputs& x) { return scatter_rows(t, x[0], x[1].value(), 5); },
+      [scattered](const Tensors& in) {
+        return Tensors{scattered(in[0], in[1], {5, 3})};
+      });
+  add_referenced(
+      cases, "scatter_rows", "to_several", {random.normal({2, 3, 6, 4}), random.integers({2, 3, 6}, -1, 3)}, 6,
+      [](Tape& t, const Inputs& x) { return scatter_rows(t, x[0], x[1].value(), 3); },
+      [scattered](const Tensors& in) {
+        return Tensors{scattered(in[0], in[1], {2, 3, 3, 4})};
+      });
+  add_operation(
+      cases, "rows_of_tables", "", {random.integers({3, 4}, -2, 5)}, 0,
+      [](const Tensors& in) {
+        const Tensor rows = Tensor::zeros({3, 4}, DType::i32, in[0].device());
+        ops::rows_of_tables(rows, in[0], 5);
+        return Tensors{recast(rows, DType::f64)};
+      },
+      [](const Tensors& in) {
+        const Tensor rows = Tensor::zeros({3, 4}, DType::f64);
+        for (int64_t i = 0; i < 12; ++i) {
+          const int32_t at = in[0].data<int32_t>()[i];
+          const int64_t line = at + i / 4 * 5;
+          values(rows)[i] = at < 0 ? -1 : static_cast<double>(line);
+        }
+        return Tensors{rows};
+      });
   // Two rows with three lists of two chunks, of four stored ones in rings of five and three of the subsequence.
   const auto lists = [](const std::vector<int32_t>& ids, const Shape& shape) { return Tensor::from(ids, shape, kCpu); };
-  cases.push_back(
-      {"place_blocks",
-       "lists",
-       {lists({1, 3, 0, 4}, {2, 2}), lists({5, 0, -1, -1, 6, 3, 1, 4, 2, -1, -1, -1}, {2, 3, 2}), lists({1, 4}, {2}),
-        lists({3, 1}, {2}), lists({4, 4}, {2}), lists({0, 0}, {2})},
-       [](const Tensors& in) {
-         const Tensor slot = Tensor::zeros({2, 4, 2}, DType::i32, in[0].device());
-         const Tensor own = Tensor::empty_like(slot), later = Tensor::empty_like(slot);
-         ops::place_blocks(slot, later, own, {in[1], in[2], in[4], in[5], 5, 4, {}, in[0], in[3]});
-         return Tensors{recast(slot, DType::f64), recast(own, DType::f64), recast(later, DType::f64)};
-       },
-       [lists](const Tensors&) {
-         const Shape shape{2, 4, 2};
-         return Tensors{recast(lists({0, 3, -1, 2, -1, -1, -1, 0, -1, 5, 6, -1, 7, -1, -1, -1}, shape), DType::f64),
-                        recast(lists({-1, -1, 1, -1, -1, -1, 2, -1, -1, -1, -1, 3, -1, -1, -1, -1}, shape), DType::f64),
-                        recast(lists({4, 6, 2, 7, 0, 0, 1, 4, 0, 5, 4, 1, 3, 0, 0, 0}, shape), DType::f64)};
-       },
-       0});
+  add_operation(
+      cases, "place_blocks", "lists",
+      {lists({1, 3, 0, 4}, {2, 2}), lists({5, 0, -1, -1, 6, 3, 1, 4, 2, -1, -1, -1}, {2, 3, 2}), lists({1, 4}, {2}),
+       lists({3, 1}, {2}), lists({4, 4}, {2}), lists({0, 0}, {2})},
+      0,
+      [](const Tensors& in) {
+        const Tensor slot = Tensor::zeros({2, 4, 2}, DType::i32, in[0].device());
+        const Tensor own = Tensor::empty_like(slot), later = Tensor::empty_like(slot);
+        ops::place_blocks(slot, later, own, {in[1], in[2], in[4], in[5], 5, 4, {}, in[0], in[3]});
+        return Tensors{recast(slot, DType::f64), recast(own, DType::f64), recast(later, DType::f64)};
+      },
+      [lists](const Tensors&) {
+        const Shape shape{2, 4, 2};
+        return Tensors{recast(lists({0, 3, -1, 2, -1, -1, -1, 0, -1, 5, 6, -1, 7, -1, -1, -1}, shape), DType::f64),
+                       recast(lists({-1, -1, 1, -1, -1, -1, 2, -1, -1, -1, -1, 3, -1, -1, -1, -1}, shape), DType::f64),
+                       recast(lists({4, 6, 2, 7, 0, 0, 1, 4, 0, 5, 4, 1, 3, 0, 0, 0}, shape), DType::f64)};
+      });
 }
 
 // Rows by hand: each round takes the largest value that is left.
@@ -257,11 +243,12 @@ void add_choices(std::vector<OpCase>& cases) {
         ChoiceForm{"not_a_number", {not_numbers}, 3}, ChoiceForm{"mask", {random.normal({3, 40}), mask}, 33},
         ChoiceForm{"long", {random.normal({3, 2003})}, 8}, ChoiceForm{"long_ties", {long_ties}, 250},
         ChoiceForm{"long_mask", {long_ties, long_mask}, 200}}) {
-    cases.push_back({"top_k", form.name, form.inputs,
-                     [k = form.k](const Tensors& in) {
-                       return Tensors{recast(top_k(in[0], k, in.size() < 2 ? Tensor() : in[1]), DType::f64)};
-                     },
-                     [k = form.k](const Tensors& in) { return Tensors{largest(in, k)}; }, 0});
+    add_operation(
+        cases, "top_k", form.name, form.inputs, 0,
+        [k = form.k](const Tensors& in) {
+          return Tensors{recast(top_k(in[0], k, in.size() < 2 ? Tensor() : in[1]), DType::f64)};
+        },
+        [k = form.k](const Tensors& in) { return Tensors{largest(in, k)}; });
     cases.back().has_bf16_on_cpu = true;
   }
 }

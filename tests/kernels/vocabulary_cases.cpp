@@ -13,16 +13,6 @@ namespace quire::test {
 
 namespace {
 
-using Inputs = std::vector<Variable>;
-using Tensors = std::vector<Tensor>;
-
-OpCase& push(std::vector<OpCase>& cases, OpCase made, OpCase::Run reference) {
-  made.reference = std::move(reference);
-  made.has_bf16_on_cpu = true;
-  cases.push_back(std::move(made));
-  return cases.back();
-}
-
 // The value that x has at place i of a shape it is broadcast to.
 template <typename T>
 T broadcast_value(const Tensor& x, const Shape& shape, int64_t i) {
@@ -55,18 +45,16 @@ void add_binary(std::vector<OpCase>& cases, const char* name, BinaryFunction fun
                                 {{3, 16411}, {16411}, {3, 16411}}};
   RandomTensors random(1);
   for (const Pair& pair : pairs) {
-    OpCase& made = push(cases,
-                        function_case(name, name_of(pair.a) + "_" + name_of(pair.b),
-                                      {random.normal(pair.a), random.normal(pair.b, 0.3, 2)},
-                                      [function](Tape& t, const Inputs& x) { return function(t, x[0], x[1]); }),
-                        [f, shape = pair.out](const Tensors& in) {
-                          const Tensor out = Tensor::zeros(shape, DType::f64);
-                          for (int64_t i = 0; i < out.numel(); ++i) {
-                            values(out)[i] =
-                                f(broadcast_value<double>(in[0], shape, i), broadcast_value<double>(in[1], shape, i));
-                          }
-                          return Tensors{out};
-                        });
+    OpCase& made = add_referenced(
+        cases, name, name_of(pair.a) + "_" + name_of(pair.b), {random.normal(pair.a), random.normal(pair.b, 0.3, 2)}, 1,
+        [function](Tape& t, const Inputs& x) { return function(t, x[0], x[1]); },
+        [f, shape = pair.out](const Tensors& in) {
+          const Tensor out = Tensor::zeros(shape, DType::f64);
+          for (int64_t i = 0; i < out.numel(); ++i) {
+            values(out)[i] = f(broadcast_value<double>(in[0], shape, i), broadcast_value<double>(in[1], shape, i));
+          }
+          return Tensors{out};
+        });
     made.sum_length = 60;  // gradients are summed over what was repeated
     made.roundings = 12;   // terms that cancel have been stored
   }
@@ -92,37 +80,41 @@ void add_views_of_rows(std::vector<OpCase>& cases) {
       const int64_t place = i / kWidth * in[operand].dim(1) + begins[operand] + i % kWidth;
       return values(in[operand])[place];
     };
-    OpCase& forward = push(cases, {"binary", form.variant, {odd, even}}, [value](const Tensors& in) {
-      const Tensor out = Tensor::zeros({kRows, 2 * kWidth}, DType::f64);
-      for (int64_t i = 0; i < kRows * kWidth; ++i) {
-        values(out)[i / kWidth * 2 * kWidth + 3 + i % kWidth] = value(in, 0, i) * value(in, 1, i);
-      }
-      return Tensors{out};
-    });
-    forward.kernel = [rows](const Tensors& in) {
-      const auto [a, b] = rows(in);
-      const Tensor out = beside(in[0], {kRows, 2 * kWidth});
-      ops::binary(out.slice(1, 3, 3 + kWidth), a, b, ops::Binary::product);
-      return Tensors{out};
-    };
-    OpCase& backward = push(cases, {"binary_backward", form.variant, {odd, even}}, [value](const Tensors& in) {
-      const Tensor da = Tensor::zeros({kRows, kWidth}, DType::f64);
-      const Tensor db = Tensor::zeros({kRows, kWidth}, DType::f64);
-      for (int64_t i = 0; i < kRows * kWidth; ++i) {
-        const double a = value(in, 0, i);
-        const double b = value(in, 1, i);
-        values(da)[i] = a / b;  // dout is a
-        values(db)[i] = -a * a / (b * b);
-      }
-      return Tensors{da, db};
-    });
-    backward.kernel = [rows](const Tensors& in) {
-      const auto [a, b] = rows(in);
-      const Tensor da = beside(in[0], {kRows, kWidth});
-      const Tensor db = beside(in[0], {kRows, kWidth});
-      ops::binary_backward(da, db, a, a, b, ops::Binary::quotient);
-      return Tensors{da, db};
-    };
+    add_operation(
+        cases, "binary", form.variant, {odd, even}, 1,
+        [rows](const Tensors& in) {
+          const auto [a, b] = rows(in);
+          const Tensor out = beside(in[0], {kRows, 2 * kWidth});
+          ops::binary(out.slice(1, 3, 3 + kWidth), a, b, ops::Binary::product);
+          return Tensors{out};
+        },
+        [value](const Tensors& in) {
+          const Tensor out = Tensor::zeros({kRows, 2 * kWidth}, DType::f64);
+          for (int64_t i = 0; i < kRows * kWidth; ++i) {
+            values(out)[i / kWidth * 2 * kWidth + 3 + i % kWidth] = value(in, 0, i) * value(in, 1, i);
+          }
+          return Tensors{out};
+        })
+        .has_bf16_on_cpu = true;
+    add_operation(
+        cases, "binary_backward", form.variant, {odd, even}, 1,
+        [rows](const Tensors& in) {
+          const auto [a, b] = rows(in);
+          const Tensor da = beside(in[0], {kRows, kWidth}), db = like(da);
+          ops::binary_backward(da, db, a, a, b, ops::Binary::quotient);
+          return Tensors{da, db};
+        },
+        [value](const Tensors& in) {
+          const Tensor da = Tensor::zeros({kRows, kWidth}, DType::f64), db = like(da);
+          for (int64_t i = 0; i < kRows * kWidth; ++i) {
+            const double a = value(in, 0, i);
+            const double b = value(in, 1, i);
+            values(da)[i] = a / b;  // dout is a
+            values(db)[i] = -a * a / (b * b);
+          }
+          return Tensors{da, db};
+        })
+        .has_bf16_on_cpu = true;
   }
 }
 
@@ -156,14 +148,14 @@ void add_unary(std::vector<OpCase>& cases, const char* name, UnaryFunction funct
                double std) {
   RandomTensors random(3);
   for (const Shape& shape : {Shape{1, 1}, Shape{7, 3}, Shape{0}, Shape{2, 16411}}) {
-    OpCase& made = push(cases,
-                        function_case(name, name_of(shape), {random.normal(shape, std, mean)},
-                                      [function](Tape& t, const Inputs& x) { return function(t, x[0]); }),
-                        [f](const Tensors& in) {
-                          const Tensor out = like(in[0]);
-                          for (int64_t i = 0; i < out.numel(); ++i) values(out)[i] = f(values(in[0])[i]);
-                          return Tensors{out};
-                        });
+    OpCase& made = add_referenced(
+        cases, name, name_of(shape), {random.normal(shape, std, mean)}, 1,
+        [function](Tape& t, const Inputs& x) { return function(t, x[0]); },
+        [f](const Tensors& in) {
+          const Tensor out = like(in[0]);
+          for (int64_t i = 0; i < out.numel(); ++i) values(out)[i] = f(values(in[0])[i]);
+          return Tensors{out};
+        });
     made.amplification = 4;  // arguments up to 4: exp multiplies their relative rounding by as much
     made.roundings = 24;     // 1 - y^2 and log x from a stored value near 1 keep few bits of it
   }
@@ -192,39 +184,33 @@ void add_unaries(std::vector<OpCase>& cases) {
 
 void add_selections(std::vector<OpCase>& cases) {
   RandomTensors random(4);
-  const auto chosen = [](const Tensors& in, const Shape& shape, bool has_a, bool has_b) {
-    const Tensor out = Tensor::zeros(shape, DType::f64);
-    const Tensor& b = in[in.size() - 1];
-    for (int64_t i = 0; i < out.numel(); ++i) {
-      const bool first = broadcast_value<uint8_t>(in[0], shape, i) != 0;
-      if (first && has_a) values(out)[i] = broadcast_value<double>(in[1], shape, i);
-      if (!first && has_b) values(out)[i] = broadcast_value<double>(b, shape, i);
-    }
-    return Tensors{out};
+  struct Selection {
+    const char* name;
+    Tensors inputs;
+    Shape out;
+    bool has_a = true, has_b = true;
+    int64_t sum_length = 1;
   };
-  push(cases,
-       function_case("select", "both", {random.flags({3, 5}), random.normal({3, 5}), random.normal({3, 5})},
-                     [](Tape& t, const Inputs& x) { return select(t, x[0].value(), x[1], x[2]); }),
-       [chosen](const Tensors& in) {
-         return chosen(in, {3, 5}, true, true);
-       });
-  push(cases,
-       function_case("select", "broadcast", {random.flags({3, 1}), random.normal({2, 3, 5}), random.normal({1})},
-                     [](Tape& t, const Inputs& x) { return select(t, x[0].value(), x[1], x[2]); }),
-       [chosen](const Tensors& in) {
-         return chosen(in, {2, 3, 5}, true, true);
-       });
-  push(cases,
-       function_case("select", "first_or_zero", {random.flags({7}), random.normal({7})},
-                     [](Tape& t, const Inputs& x) { return select(t, x[0].value(), x[1], {}); }),
-       [chosen](const Tensors& in) { return chosen(in, {7}, true, false); });
-  push(cases,
-       function_case("select", "zero_or_second", {random.flags({3, 16411}), random.normal({16411})},
-                     [](Tape& t, const Inputs& x) { return select(t, x[0].value(), {}, x[1]); }),
-       [chosen](const Tensors& in) {
-         return chosen(in, {3, 16411}, false, true);
-       })
-      .sum_length = 3;
+  for (const Selection& s :
+       {Selection{"both", {random.flags({3, 5}), random.normal({3, 5}), random.normal({3, 5})}, {3, 5}},
+        Selection{"broadcast", {random.flags({3, 1}), random.normal({2, 3, 5}), random.normal({1})}, {2, 3, 5}},
+        Selection{"first_or_zero", {random.flags({7}), random.normal({7})}, {7}, true, false},
+        Selection{"zero_or_second", {random.flags({3, 16411}), random.normal({16411})}, {3, 16411}, false, true, 3}}) {
+    add_referenced(
+        cases, "select", s.name, s.inputs, s.sum_length,
+        [s](Tape& t, const Inputs& x) {
+          return select(t, x[0].value(), s.has_a ? x[1] : Variable(), s.has_b ? x.back() : Variable());
+        },
+        [s](const Tensors& in) {
+          const Tensor out = Tensor::zeros(s.out, DType::f64);
+          for (int64_t i = 0; i < out.numel(); ++i) {
+            const bool first = broadcast_value<uint8_t>(in[0], s.out, i) != 0;
+            if (first && s.has_a) values(out)[i] = broadcast_value<double>(in[1], s.out, i);
+            if (!first && s.has_b) values(out)[i] = broadcast_value<double>(in.back(), s.out, i);
+          }
+          return Tensors{out};
+        });
+  }
 }
 
 // Calls f(line) with the values of each line along an axis, which f may change.
@@ -262,14 +248,14 @@ void add_sums(std::vector<OpCase>& cases) {
                                     {{2, 1, 3}, 1},
                                     {{3, 1031}, 1},
                                     {{33, 1031}, 0}}) {
+    const std::string variant = name_of(shape) + "_" + std::to_string(axis);
     for (const bool is_mean : {false, true}) {
       const double factor = is_mean ? 1 / static_cast<double>(shape[axis]) : 1;
-      OpCase& made = push(
-          cases,
-          function_case(is_mean ? "mean" : "sum", name_of(shape) + "_" + std::to_string(axis), {random.normal(shape)},
-                        [axis = axis, is_mean](Tape& t, const Inputs& x) {
-                          return is_mean ? mean(t, x[0], axis - x[0].shape().rank()) : sum(t, x[0], axis);
-                        }),
+      add_referenced(
+          cases, is_mean ? "mean" : "sum", variant, {random.normal(shape)}, shape[axis],
+          [axis = axis, is_mean](Tape& t, const Inputs& x) {
+            return is_mean ? mean(t, x[0], axis - x[0].shape().rank()) : sum(t, x[0], axis);
+          },
           [axis = axis, factor](const Tensors& in) {
             for_lines(in[0], axis, [&](std::vector<double>& line) {
               double total = 0;
@@ -278,37 +264,34 @@ void add_sums(std::vector<OpCase>& cases) {
             });
             return Tensors{without_axis(in[0], axis)};
           });
-      made.sum_length = shape[axis];
     }
-    push(cases,
-         function_case("cumulative_sum", name_of(shape) + "_" + std::to_string(axis), {random.normal(shape)},
-                       [axis = axis](Tape& t, const Inputs& x) { return cumulative_sum(t, x[0], axis); }),
-         [axis = axis](const Tensors& in) {
-           for_lines(in[0], axis, [](std::vector<double>& line) {
-             for (size_t n = 1; n < line.size(); ++n) line[n] += line[n - 1];
-           });
-           return Tensors{in[0]};
-         })
-        .sum_length = shape[axis];
+    add_referenced(
+        cases, "cumulative_sum", variant, {random.normal(shape)}, shape[axis],
+        [axis = axis](Tape& t, const Inputs& x) { return cumulative_sum(t, x[0], axis); },
+        [axis = axis](const Tensors& in) {
+          for_lines(in[0], axis, [](std::vector<double>& line) {
+            for (size_t n = 1; n < line.size(); ++n) line[n] += line[n - 1];
+          });
+          return Tensors{in[0]};
+        });
   }
   for (const Shape& shape : {Shape{3, 4}, Shape{0, 3}, Shape{33, 1031}}) {
-    push(cases,
-         function_case("total", name_of(shape), {random.normal(shape)},
-                       [](Tape& t, const Inputs& x) { return total(t, x[0]); }),
-         [](const Tensors& in) {
-           double all = 0;
-           for (int64_t i = 0; i < in[0].numel(); ++i) all += values(in[0])[i];
-           return Tensors{Tensor::from(std::vector<double>{all}, {1})};
-         })
-        .sum_length = std::max<int64_t>(1, shape.numel());
+    add_referenced(
+        cases, "total", name_of(shape), {random.normal(shape)}, std::max<int64_t>(1, shape.numel()),
+        [](Tape& t, const Inputs& x) { return total(t, x[0]); },
+        [](const Tensors& in) {
+          double all = 0;
+          for (int64_t i = 0; i < in[0].numel(); ++i) all += values(in[0])[i];
+          return Tensors{Tensor::from(std::vector<double>{all}, {1})};
+        });
   }
-  push(cases,
-       function_case("sum", "kept_axis", {random.normal({2, 3, 2})},
-                     [](Tape& t, const Inputs& x) { return sum(t, x[0], 1, true); }),
-       [](const Tensors& in) {
-         for_lines(in[0], 1, [](std::vector<double>& line) { line[0] += line[1] + line[2]; });
-         return Tensors{without_axis(in[0], 1).reshape({2, 1, 2})};
-       });
+  add_referenced(
+      cases, "sum", "kept_axis", {random.normal({2, 3, 2})}, 1,
+      [](Tape& t, const Inputs& x) { return sum(t, x[0], 1, true); },
+      [](const Tensors& in) {
+        for_lines(in[0], 1, [](std::vector<double>& line) { line[0] += line[1] + line[2]; });
+        return Tensors{without_axis(in[0], 1).reshape({2, 1, 2})};
+      });
 }
 
 // Softmax of the last axis and log of its denominator, of what the mask keeps.
@@ -345,23 +328,17 @@ void add_softmaxes(std::vector<OpCase>& cases) {
                                                             {"mask", {random.normal({2, 3, 4, 7}, 2), mask}},
                                                             {"empty_rows", {random.normal({2, 3, 4, 7}), with_empty}}};
   for (const auto& [name, in] : inputs) {
-    OpCase& made = push(cases,
-                        function_case("softmax", name, in,
-                                      [](Tape& t, const Inputs& x) {
-                                        return softmax(t, x[0], x.size() > 1 ? x[1].value() : Tensor());
-                                      }),
-                        [](const Tensors& tensors) { return Tensors{softmax_of(tensors)[0]}; });
+    OpCase& made = add_referenced(
+        cases, "softmax", name, in, in[0].dim(-1),
+        [](Tape& t, const Inputs& x) { return softmax(t, x[0], x.size() > 1 ? x[1].value() : Tensor()); },
+        [](const Tensors& tensors) { return Tensors{softmax_of(tensors)[0]}; });
     made.amplification = 8;
-    made.sum_length = in[0].dim(-1);
     made.roundings = 12;  // dx = y (g - sum g y) takes a stored y twice
-    OpCase& sums = push(cases,
-                        function_case("log_sum_exp", name, in,
-                                      [](Tape& t, const Inputs& x) {
-                                        return log_sum_exp(t, x[0], x.size() > 1 ? x[1].value() : Tensor());
-                                      }),
-                        [](const Tensors& tensors) { return Tensors{softmax_of(tensors)[1]}; });
+    OpCase& sums = add_referenced(
+        cases, "log_sum_exp", name, in, in[0].dim(-1),
+        [](Tape& t, const Inputs& x) { return log_sum_exp(t, x[0], x.size() > 1 ? x[1].value() : Tensor()); },
+        [](const Tensors& tensors) { return Tensors{softmax_of(tensors)[1]}; });
     sums.amplification = 8;
-    sums.sum_length = in[0].dim(-1);
     if (name != "empty_rows") continue;
     // The sum is -inf, and differences of it are none; the gradient is that of the other rows.
     sums.gradients = [](const Tensors& tensors) {

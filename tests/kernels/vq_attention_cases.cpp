@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "kernels/vq_sizes.h"
-#include "tests/kernels/vq_cases.h"
+#include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
 #include "tests/support/composed_attention.h"
 
@@ -188,54 +188,43 @@ void add_caches(std::vector<OpCase>& cases, RandomTensors& random, const CacheFo
   const int64_t terms = f.tokens + f.slots + caches;
   const Tensor counted = all_caches_reference(assembled(inputs, {}))[1];
   const int64_t entering = sorted_reference(assembled(inputs, {}))[0].numel();
-  cases.push_back({"sort_by_code",
-                   f.name,
-                   inputs,
-                   [=](const Tensors& t) {
-                     const ops::TokensByCode sorted = sorted_by_code(t);
-                     return shown_as_f64(sorted.positions.slice(0, 0, entering), sorted.ranges);
-                   },
-                   [](const Tensors& t) {
-                     const Tensors sorted = sorted_reference(assembled(t, {}));
-                     return shown_as_f64(sorted[0], sorted[1]);
-                   },
-                   0,
-                   1,
-                   {5, 6}});
+  add_operation(
+      cases, "sort_by_code", f.name, inputs, 0,
+      [=](const Tensors& t) {
+        const ops::TokensByCode sorted = sorted_by_code(t);
+        return shown_as_f64(sorted.positions.slice(0, 0, entering), sorted.ranges);
+      },
+      [](const Tensors& t) {
+        const Tensors sorted = sorted_reference(assembled(t, {}));
+        return shown_as_f64(sorted[0], sorted[1]);
+      },
+      {5, 6});
   for (const auto& [reduction, name] : {std::pair{ops::CodeReduction::serial, "serial"},
                                         {ops::CodeReduction::matmul, "matmul"},
                                         {ops::CodeReduction::scan, "scan"}}) {
     const ops::CodeReduction by = reduction;
-    cases.push_back({"code_caches",
-                     f.name + "_" + name,
-                     inputs,
-                     [=](const Tensors& t) {
-                       const Tensor means = beside(t[0], {f.rows, caches - 1, f.kv_heads, f.codes, f.value_size});
-                       const Tensor last = wide_beside(t[0], {f.rows, f.kv_heads, f.codes, f.value_size});
-                       const Tensor counts = wide_beside(t[0], {f.rows, caches, f.kv_heads, f.codes});
-                       ops::code_caches(means, last, counts, assembled(t, by), sorted_by_code(t));
-                       return Tensors{means, last, counts};
-                     },
-                     [=](const Tensors& t) { return caches_reference(assembled(t, by)); },
-                     terms,
-                     1,
-                     {5, 6}});
+    add_operation(
+        cases, "code_caches", f.name + "_" + name, inputs, terms,
+        [=](const Tensors& t) {
+          const Tensor means = beside(t[0], {f.rows, caches - 1, f.kv_heads, f.codes, f.value_size});
+          const Tensor last = wide_beside(t[0], {f.rows, f.kv_heads, f.codes, f.value_size});
+          const Tensor counts = wide_beside(t[0], {f.rows, caches, f.kv_heads, f.codes});
+          ops::code_caches(means, last, counts, assembled(t, by), sorted_by_code(t));
+          return Tensors{means, last, counts};
+        },
+        [=](const Tensors& t) { return caches_reference(assembled(t, by)); }, {5, 6});
   }
   Tensors backward = inputs;
   backward.push_back(random.normal(inputs[0].shape()));
   backward.push_back(random.normal({f.rows, caches - 1, f.kv_heads, f.codes, f.value_size}));
   backward.push_back(counted);
-  cases.push_back({"code_caches_backward",
-                   f.name,
-                   backward,
-                   [](const Tensors& t) {
-                     ops::code_caches_backward(t[9], t[10], t[11], assembled(t, {}), sorted_by_code(t));
-                     return Tensors{t[9]};
-                   },
-                   [](const Tensors& t) { return caches_backward_reference(assembled(t, {}), t[9], t[10], t[11]); },
-                   caches,
-                   1,
-                   {5, 6, 11}});
+  add_operation(
+      cases, "code_caches_backward", f.name, backward, caches,
+      [](const Tensors& t) {
+        ops::code_caches_backward(t[9], t[10], t[11], assembled(t, {}), sorted_by_code(t));
+        return Tensors{t[9]};
+      },
+      [](const Tensors& t) { return caches_backward_reference(assembled(t, {}), t[9], t[10], t[11]); }, {5, 6, 11});
 }
 
 void add_cache_cases(std::vector<OpCase>& cases, RandomTensors& random) {
@@ -389,20 +378,17 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
     for (double& value : found) value = empty_matters && std::isinf(value) && value < 0 ? -1e3 : value;
     return Tensor::from(found, lse.shape());
   };
-  cases.push_back({"code_attention",
-                   f.name,
-                   inputs,
-                   [=](const Tensors& t) {
-                     ops::code_attention(t[5], t[6], assembled(t, block));
-                     return Tensors{t[5], converted(marked(t[6]), t[6].dtype())};
-                   },
-                   [=](const Tensors& t) {
-                     const Tensors found = code_attention_reference(assembled(t, block), t[5], t[6]);
-                     return Tensors{found[0], marked(found[1])};
-                   },
-                   terms,
-                   amplification,
-                   {1, 2, 4, 6}});
+  add_operation(
+      cases, "code_attention", f.name, inputs, terms,
+      [=](const Tensors& t) {
+        ops::code_attention(t[5], t[6], assembled(t, block));
+        return Tensors{t[5], converted(marked(t[6]), t[6].dtype())};
+      },
+      [=](const Tensors& t) {
+        const Tensors found = code_attention_reference(assembled(t, block), t[5], t[6]);
+        return Tensors{found[0], marked(found[1])};
+      },
+      {1, 2, 4, 6}, amplification);
   if (rounds) cases.back().roundings = 5;
   // Gradients are those of out and lse as they were stored.
   const Tensors total = code_attention_reference(assembled(inputs, block), clone(inputs[5]), clone(inputs[6]));
@@ -415,23 +401,21 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
     const Tensor delta = delta_of(backward.back(), total[0]);
     for (const Tensor& stored : {delta, total[1]})
       backward.push_back(converted(converted(stored, DType::f32), DType::f64));
-    cases.push_back({"code_attention_backward",
-                     f.name + (all ? "" : "_dq_only"),
-                     backward,
-                     [=](const Tensors& t) {
-                       // Overwritten: what was there must not matter.
-                       if (t[7].defined()) ops::add(t[7], t[3], t[3], 1, 1);
-                       ops::code_attention_backward(t[5], t[6], t[7], t[8], t[9], t[10], assembled(t, block));
-                       Tensors found{t[5]};
-                       for (const size_t i : {6, 7}) {
-                         if (t[i].defined()) found.push_back(t[i]);
-                       }
-                       return found;
-                     },
-                     [=](const Tensors& t) { return code_attention_backward_reference(assembled(t, block), t); },
-                     terms + f.value_size + f.rows * f.queries,
-                     amplification,
-                     {1, 2, 4, 6, 9, 10}});
+    add_operation(
+        cases, "code_attention_backward", f.name + (all ? "" : "_dq_only"), backward,
+        terms + f.value_size + f.rows * f.queries,
+        [=](const Tensors& t) {
+          // Overwritten: what was there must not matter.
+          if (t[7].defined()) ops::add(t[7], t[3], t[3], 1, 1);
+          ops::code_attention_backward(t[5], t[6], t[7], t[8], t[9], t[10], assembled(t, block));
+          Tensors found{t[5]};
+          for (const size_t i : {6, 7}) {
+            if (t[i].defined()) found.push_back(t[i]);
+          }
+          return found;
+        },
+        [=](const Tensors& t) { return code_attention_backward_reference(assembled(t, block), t); },
+        {1, 2, 4, 6, 9, 10}, amplification);
     if (rounds) cases.back().roundings = 8;
   }
 }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/kernels/vq_cases.h"
+#include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
 
 namespace quire::test {
@@ -40,21 +40,16 @@ Tensors nearest_reference(const Tensors& in) {
 }
 
 void add_nearest(std::vector<OpCase>& cases, const std::string& name, const Tensor& x, const Tensor& codebook) {
-  cases.push_back({"nearest_code",
-                   name,
-                   {x, codebook},
-                   [](const Tensors& in) {
-                     const Shape per_head{in[0].dim(0), in[0].dim(1)};
-                     const Tensor codes = Tensor::zeros(per_head, DType::i32, in[0].device());
-                     const Tensor quantized = like(in[0]);
-                     const Tensor error = wide_beside(in[0], per_head);
-                     ops::nearest_code(codes, quantized, error, in[0], in[1]);
-                     return Tensors{recast(codes, DType::f64), quantized, shown(error)};
-                   },
-                   nearest_reference,
-                   x.dim(2),
-                   1,
-                   {1}});
+  add_operation(cases, "nearest_code", name, {x, codebook}, x.dim(2),
+                [](const Tensors& in) {
+                  const Shape per_head{in[0].dim(0), in[0].dim(1)};
+                  const Tensor codes = Tensor::zeros(per_head, DType::i32, in[0].device());
+                  const Tensor quantized = like(in[0]);
+                  const Tensor error = wide_beside(in[0], per_head);
+                  ops::nearest_code(codes, quantized, error, in[0], in[1]);
+                  return Tensors{recast(codes, DType::f64), quantized, shown(error)};
+                },
+                nearest_reference, {1});
 }
 
 void add_nearest_cases(std::vector<OpCase>& cases, RandomTensors& random) {
@@ -86,26 +81,26 @@ void add_nearest_cases(std::vector<OpCase>& cases, RandomTensors& random) {
 
 void add_nearest_backward(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name,
                           const Shape& shape, bool straight_through) {
-  cases.push_back({"nearest_code_backward",
-                   name,
-                   {straight_through ? random.normal(shape) : Tensor(), random.normal(shape), random.normal(shape),
-                    random.flags({shape[0]})},
-                   [](const Tensors& in) {
-                     const Tensor dx = like(in[1]);
-                     ops::nearest_code_backward(dx, in[0], in[1], in[2], in[3], f64_beside(in[1], {0.3}));
-                     return Tensors{dx};
-                   },
-                   [](const Tensors& in) {
-                     const Tensor dx = like(in[1]);
-                     const int64_t width = dx.dim(1) * dx.dim(2);
-                     for (int64_t i = 0; i < dx.numel(); ++i) {
-                       const bool counts = in[3].data<uint8_t>()[i / width] != 0;
-                       values(dx)[i] = (in[0].defined() ? values(in[0])[i] : 0) +
-                                       (counts ? 2 * 0.3 * (values(in[1])[i] - values(in[2])[i]) : 0);
-                     }
-                     return Tensors{dx};
-                   },
-                   2});
+  add_operation(
+      cases, "nearest_code_backward", name,
+      {straight_through ? random.normal(shape) : Tensor(), random.normal(shape), random.normal(shape),
+       random.flags({shape[0]})},
+      2,
+      [](const Tensors& in) {
+        const Tensor dx = like(in[1]);
+        ops::nearest_code_backward(dx, in[0], in[1], in[2], in[3], f64_beside(in[1], {0.3}));
+        return Tensors{dx};
+      },
+      [](const Tensors& in) {
+        const Tensor dx = like(in[1]);
+        const int64_t width = dx.dim(1) * dx.dim(2);
+        for (int64_t i = 0; i < dx.numel(); ++i) {
+          const bool counts = in[3].data<uint8_t>()[i / width] != 0;
+          values(dx)[i] =
+              (in[0].defined() ? values(in[0])[i] : 0) + (counts ? 2 * 0.3 * (values(in[1])[i] - values(in[2])[i]) : 0);
+        }
+        return Tensors{dx};
+      });
 }
 
 // --- statistics and codebooks
@@ -124,129 +119,107 @@ Tensors statistics_reference(const Tensors& in) {
 
 void add_statistics(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Shape& shape,
                     int64_t codes, const Tensor& found, const Tensor& mask) {
-  cases.push_back({"code_statistics",
-                   name,
-                   {whole(random, {shape[1], codes}, 0, 5), random.normal({shape[1], codes, shape[2]}),
-                    random.normal(shape), found, mask},
-                   [](const Tensors& in) {
-                     ops::code_statistics(in[0], in[1], in[2], in[3], in[4]);
-                     return Tensors{in[0], in[1]};
-                   },
-                   statistics_reference,
-                   shape[0],
-                   1,
-                   {0, 1}});
+  add_operation(cases, "code_statistics", name,
+                {whole(random, {shape[1], codes}, 0, 5), random.normal({shape[1], codes, shape[2]}),
+                 random.normal(shape), found, mask},
+                shape[0],
+                [](const Tensors& in) {
+                  ops::code_statistics(in[0], in[1], in[2], in[3], in[4]);
+                  return Tensors{in[0], in[1]};
+                },
+                statistics_reference, {0, 1});
 }
 
 void add_gather(std::vector<OpCase>& cases, RandomTensors& random, const Shape& shape, int64_t codes) {
-  cases.push_back({"gather_vectors",
-                   std::to_string(shape[0]),
-                   {random.normal({shape[1], codes, shape[2]}), random.normal(shape),
-                    random.integers({shape[1], codes}, -1, shape[0])},
-                   [](const Tensors& in) {
-                     ops::gather_vectors(in[0], in[1], in[2]);
-                     return Tensors{in[0]};
-                   },
-                   [codes](const Tensors& in) {
-                     const int64_t heads = in[1].dim(1), size = in[1].dim(2);
-                     for (int64_t i = 0; i < heads * codes; ++i) {
-                       if (at(in[2], i) < 0) continue;
-                       for (int64_t d = 0; d < size; ++d) {
-                         values(in[0])[i * size + d] += values(in[1])[(at(in[2], i) * heads + i / codes) * size + d];
-                       }
-                     }
-                     return Tensors{in[0]};
-                   },
-                   2,
-                   1,
-                   {0}});
+  add_in_place(
+      cases, "gather_vectors", std::to_string(shape[0]),
+      {random.normal({shape[1], codes, shape[2]}), random.normal(shape),
+       random.integers({shape[1], codes}, -1, shape[0])},
+      2, [](const Tensors& in) { ops::gather_vectors(in[0], in[1], in[2]); },
+      [codes](const Tensors& in) {
+        const int64_t heads = in[1].dim(1), size = in[1].dim(2);
+        for (int64_t i = 0; i < heads * codes; ++i) {
+          if (at(in[2], i) < 0) continue;
+          for (int64_t d = 0; d < size; ++d) {
+            values(in[0])[i * size + d] += values(in[1])[(at(in[2], i) * heads + i / codes) * size + d];
+          }
+        }
+      },
+      {0});
 }
 
 void add_lookup(std::vector<OpCase>& cases, RandomTensors& random, const Shape& shape, int64_t codes) {
-  cases.push_back({"lookup_codes",
-                   std::to_string(shape[0]),
-                   {random.normal(shape), random.integers({shape[0], shape[1]}, -1, codes + 1),
-                    random.normal({shape[1], codes, shape[2]})},
-                   [](const Tensors& in) {
-                     ops::lookup_codes(in[0], in[1], in[2]);
-                     return Tensors{in[0]};
-                   },
-                   [codes](const Tensors& in) {
-                     const int64_t heads = in[0].dim(1), size = in[0].dim(2);
-                     for (int64_t i = 0; i < in[0].numel(); ++i) {
-                       const int64_t code = at(in[1], i / size);
-                       const int64_t row = i / size % heads * codes + code;
-                       values(in[0])[i] = code < 0 || code >= codes ? 0 : values(in[2])[row * size + i % size];
-                     }
-                     return Tensors{in[0]};
-                   },
-                   1,
-                   1,
-                   {2}});
+  add_in_place(
+      cases, "lookup_codes", std::to_string(shape[0]),
+      {random.normal(shape), random.integers({shape[0], shape[1]}, -1, codes + 1),
+       random.normal({shape[1], codes, shape[2]})},
+      1, [](const Tensors& in) { ops::lookup_codes(in[0], in[1], in[2]); },
+      [codes](const Tensors& in) {
+        const int64_t heads = in[0].dim(1), size = in[0].dim(2);
+        for (int64_t i = 0; i < in[0].numel(); ++i) {
+          const int64_t code = at(in[1], i / size);
+          const int64_t row = i / size % heads * codes + code;
+          values(in[0])[i] = code < 0 || code >= codes ? 0 : values(in[2])[row * size + i % size];
+        }
+      },
+      {2});
 }
 
 void add_update(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Shape& shape,
                 const ops::CodebookUpdate& options, bool seeds, bool applies = true) {
   const Shape per_code{shape[0], shape[1]};
   const double applied = applies ? 1 : 0;
-  cases.push_back(
-      {"codebook_update",
-       name,
-       {random.normal(shape), whole(random, per_code, 0, 4), random.normal(shape), whole(random, per_code, 0, 4),
-        seeds ? random.normal(shape) : Tensor(), seeds ? whole(random, per_code, 0, 2) : Tensor()},
-       [=](const Tensors& in) {
-         ops::codebook_update(in[0], in[1], in[2], in[3], in[4], in[5], f64_beside(in[0], {1, applied}), options);
-         return Tensors{in[0], in[1]};
-       },
-       [=](const Tensors& in) {
-         for (int64_t i = 0; applies && i < in[1].numel(); ++i) {
-           double& n = values(in[1])[i];
-           n = options.decay * n + (1 - options.decay) * values(in[3])[i];
-           const bool seeded = in[5].defined() && values(in[5])[i] != 0 && (options.reseed_all || n < options.reseed);
-           if (seeded) n = 1;
-           for (int64_t d = 0; d < shape[2]; ++d) {
-             double& m = values(in[0])[i * shape[2] + d];
-             const int64_t at = i * shape[2] + d;
-             m = seeded ? values(in[4])[at] : options.decay * m + (1 - options.decay) * values(in[2])[at];
-           }
-         }
-         return Tensors{in[0], in[1]};
-       },
-       applies ? 2 : 0,
-       1,
-       {0, 1, 2, 3, 4, 5}});
+  add_in_place(
+      cases, "codebook_update", name,
+      {random.normal(shape), whole(random, per_code, 0, 4), random.normal(shape), whole(random, per_code, 0, 4),
+       seeds ? random.normal(shape) : Tensor(), seeds ? whole(random, per_code, 0, 2) : Tensor()},
+      applies ? 2 : 0,
+      [=](const Tensors& in) {
+        ops::codebook_update(in[0], in[1], in[2], in[3], in[4], in[5], f64_beside(in[0], {1, applied}), options);
+      },
+      [=](const Tensors& in) {
+        for (int64_t i = 0; applies && i < in[1].numel(); ++i) {
+          double& n = values(in[1])[i];
+          n = options.decay * n + (1 - options.decay) * values(in[3])[i];
+          const bool seeded = in[5].defined() && values(in[5])[i] != 0 && (options.reseed_all || n < options.reseed);
+          if (seeded) n = 1;
+          for (int64_t d = 0; d < shape[2]; ++d) {
+            double& m = values(in[0])[i * shape[2] + d];
+            const int64_t at = i * shape[2] + d;
+            m = seeded ? values(in[4])[at] : options.decay * m + (1 - options.decay) * values(in[2])[at];
+          }
+        }
+      },
+      {0, 1, 2, 3, 4, 5}, {0, 1});
 }
 
 void add_codewords(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Shape& shape,
                    double floor, double smoothing) {
-  cases.push_back({"codewords",
-                   name,
-                   {random.normal(shape), whole(random, {shape[0], shape[1]}, 0, 4)},
-                   [=](const Tensors& in) {
-                     const Tensor codebook = like(in[0]);
-                     ops::codewords(codebook, in[0], in[1], floor, smoothing);
-                     return Tensors{codebook};
-                   },
-                   [=](const Tensors& in) {
-                     const Tensor codebook = like(in[0]);
-                     for (int64_t h = 0; h < shape[0]; ++h) {
-                       const double* n = values(in[1]) + h * shape[1];
-                       double total = 0;
-                       for (int64_t s = 0; s < shape[1]; ++s) total += n[s];
-                       for (int64_t s = 0; s < shape[1]; ++s) {
-                         const double smooth = (n[s] + smoothing) / (total + shape[1] * smoothing) * total;
-                         const double divisor = std::max(smoothing > 0 ? smooth : n[s], floor);
-                         for (int64_t d = 0; d < shape[2]; ++d) {
-                           const int64_t at = (h * shape[1] + s) * shape[2] + d;
-                           values(codebook)[at] = values(in[0])[at] / divisor;
-                         }
-                       }
-                     }
-                     return Tensors{codebook};
-                   },
-                   shape[1],
-                   1,
-                   {0, 1}});
+  add_operation(
+      cases, "codewords", name, {random.normal(shape), whole(random, {shape[0], shape[1]}, 0, 4)}, shape[1],
+      [=](const Tensors& in) {
+        const Tensor codebook = like(in[0]);
+        ops::codewords(codebook, in[0], in[1], floor, smoothing);
+        return Tensors{codebook};
+      },
+      [=](const Tensors& in) {
+        const Tensor codebook = like(in[0]);
+        for (int64_t h = 0; h < shape[0]; ++h) {
+          const double* n = values(in[1]) + h * shape[1];
+          double total = 0;
+          for (int64_t s = 0; s < shape[1]; ++s) total += n[s];
+          for (int64_t s = 0; s < shape[1]; ++s) {
+            const double smooth = (n[s] + smoothing) / (total + shape[1] * smoothing) * total;
+            const double divisor = std::max(smoothing > 0 ? smooth : n[s], floor);
+            for (int64_t d = 0; d < shape[2]; ++d) {
+              const int64_t at = (h * shape[1] + s) * shape[2] + d;
+              values(codebook)[at] = values(in[0])[at] / divisor;
+            }
+          }
+        }
+        return Tensors{codebook};
+      },
+      {0, 1});
 }
 
 void add_codebook_cases(std::vector<OpCase>& cases, RandomTensors& random) {
@@ -254,24 +227,22 @@ void add_codebook_cases(std::vector<OpCase>& cases, RandomTensors& random) {
   add_nearest_backward(cases, random, "straight_through", {23, 3, 5}, true);
   add_nearest_backward(cases, random, "commitment", {23, 3, 5}, false);
   for (const Shape& shape : {Shape{1, 1}, Shape{37, 3}, Shape{1500, 2}}) {
-    cases.push_back({"masked_sum",
-                     std::to_string(shape.numel()),
-                     {random.normal(shape), random.flags({shape[0]})},
-                     [](const Tensors& in) {
-                       const Tensor total = f64_beside(in[0], {7});
-                       ops::masked_sum(total, in[0], in[1]);
-                       return Tensors{total};
-                     },
-                     [](const Tensors& in) {
-                       double sum = 0;
-                       for (int64_t i = 0; i < in[0].numel(); ++i) {
-                         if (in[1].data<uint8_t>()[i / in[0].dim(1)] != 0) sum += values(in[0])[i];
-                       }
-                       return Tensors{f64_beside(in[0], {sum})};
-                     },
-                     shape.numel(),
-                     1,
-                     {0}});
+    add_operation(
+        cases, "masked_sum", std::to_string(shape.numel()), {random.normal(shape), random.flags({shape[0]})},
+        shape.numel(),
+        [](const Tensors& in) {
+          const Tensor total = f64_beside(in[0], {7});
+          ops::masked_sum(total, in[0], in[1]);
+          return Tensors{total};
+        },
+        [](const Tensors& in) {
+          double sum = 0;
+          for (int64_t i = 0; i < in[0].numel(); ++i) {
+            if (in[1].data<uint8_t>()[i / in[0].dim(1)] != 0) sum += values(in[0])[i];
+          }
+          return Tensors{f64_beside(in[0], {sum})};
+        },
+        {0});
   }
   const auto flags = [&](int64_t count) { return random.flags({count}); };
   const auto zeros = [](const Shape& shape, DType type) { return Tensor::zeros(shape, type); };

@@ -14,9 +14,6 @@ namespace quire::test {
 
 namespace {
 
-using Inputs = std::vector<Variable>;
-using Tensors = std::vector<Tensor>;
-
 constexpr int64_t kRows = 2, kTokens = 15, kHeads = 4, kKeyHeads = 2, kSize = 3, kValueSize = 5, kCodes = 6;
 constexpr int64_t kWindow = 5, kBlock = 4;
 constexpr double kScale = 0.7;
@@ -159,20 +156,19 @@ void add_attentions(std::vector<OpCase>& cases) {
   const auto add = [&](const std::string& name, ops::CodeReduction reduction, bool through_cache, bool gate) {
     Tensors tensors = inputs();
     if (!gate) tensors.pop_back();
-    OpCase made =
-        function_case("vq_attention", name + (through_cache ? "" : "_constant_caches") + (gate ? "_gate" : ""), tensors,
-                      [=](Tape& t, const Inputs& x) { return in_blocks(t, x, reduction, through_cache, gate); });
-    made.composition = one_output([=](Tape& t, const Inputs& x) {
-      const Variable out = to_every_token(t, x, through_cache);
-      return gate ? swiglu(t, reshape(t, x[kGate], out.shape()), out) : out;
-    });
+    OpCase& made = add_composed(
+        cases, "vq_attention", name + (through_cache ? "" : "_constant_caches") + (gate ? "_gate" : ""), tensors,
+        kRows * kTokens * kTokens,
+        [=](Tape& t, const Inputs& x) { return in_blocks(t, x, reduction, through_cache, gate); },
+        [=](Tape& t, const Inputs& x) {
+          const Variable out = to_every_token(t, x, through_cache);
+          return gate ? swiglu(t, reshape(t, x[kGate], out.shape()), out) : out;
+        },
+        {kU, kVBias, kCodebook});
     made.constants = {kCodebook};
-    made.wide = {kU, kVBias, kCodebook};
     made.has_derivative = through_cache;
-    made.sum_length = kRows * kTokens * kTokens;
     made.amplification = 8;
     made.roundings = 24;
-    cases.push_back(made);
   };
   for (const bool through_cache : {true, false}) {
     for (const auto& [name, reduction] : {std::pair{"serial", ops::CodeReduction::serial},
