@@ -36,11 +36,7 @@ TEST(ChooseBlocks, InPiecesAsInOne) {
           largest = std::max(largest, piece.size());
           return part(scores, piece);
         },
-        [&](const BlockPiece& piece) {
-          const Tensor copy = Tensor::empty({2, 3, 1, piece.size()}, DType::u8);
-          ops::copy(copy, mask.slice(3, piece.first, piece.last));
-          return copy;
-        });
+        [&](const BlockPiece& piece) { return packed(mask.slice(3, piece.first, piece.last)); });
     EXPECT_EQ(got.to_vector<int32_t>(), expected) << size;
     EXPECT_LE(largest, std::max(size, int64_t{1}) + kCount - kStored);
   }

@@ -1,18 +1,26 @@
 // Scores of chunks from a file: choices that a model made give its values again, in every cut of the document; files of
 // another form are refused by line.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "core/error.h"
 #include "layers/pass/host_values.h"
 #include "tests/layers/drt_stack_reader.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
 namespace quire::test {
 namespace {
 
 constexpr int64_t kPositions = 30;  // ten chunks of two tokens with their landmarks
+
+// A line of the file: what a chunk of a document chose.
+std::string line_of(size_t chunk, const std::vector<int64_t>& indices, const std::vector<double>& scores) {
+  return fmt::format(R"({{"document": "book", "chunk": {}, "indices": [{}], "scores": [{}]}})", chunk,
+                     fmt::join(indices, ", "), fmt::join(scores, ", ")) +
+         "\n";
+}
 
 class DrtScoresFile : public testing::Test {
  protected:
@@ -25,13 +33,9 @@ class DrtScoresFile : public testing::Test {
   std::string write(const std::vector<std::vector<int64_t>>& lists) {
     std::string text;
     for (size_t chunk = 0; chunk < lists.size(); ++chunk) {
-      std::string indices, scores;
-      for (size_t k = 0; k < lists[chunk].size(); ++k) {
-        indices += (k == 0 ? "" : ", ") + std::to_string(lists[chunk][k]);
-        scores += (k == 0 ? "" : ", ") + std::to_string(-static_cast<double>(k));
-      }
-      text += R"({"document": "book", "chunk": )" + std::to_string(chunk) + R"(, "indices": [)" + indices +
-              R"(], "scores": [)" + scores + "]}\n";
+      std::vector<double> scores;
+      for (size_t k = 0; k < lists[chunk].size(); ++k) scores.push_back(-static_cast<double>(k));
+      text += line_of(chunk, lists[chunk], scores);
     }
     return write(text);
   }
@@ -81,11 +85,10 @@ TEST_F(DrtScoresFile, FewerIndicesReadFewerChunksAndScoresWeigh) {
   drt.weights = ChunkWeights::scores;
   drt.temperature = 2;
   std::string text;
-  for (int chunk = 0; chunk < 10; ++chunk) {
-    const std::string list = chunk == 5   ? R"("indices": [4, -1, 1], "scores": [2, 9, 4])"
-                             : chunk == 6 ? R"("indices": [3], "scores": [-7])"
-                                          : R"("indices": [], "scores": [])";
-    text += R"({"document": "book", "chunk": )" + std::to_string(chunk) + ", " + list + "}\n";
+  for (size_t chunk = 0; chunk < 10; ++chunk) {
+    text += chunk == 5   ? line_of(chunk, {4, -1, 1}, {2, 9, 4})
+            : chunk == 6 ? line_of(chunk, {3}, {-7})
+                         : line_of(chunk, {}, {});
   }
   drt.scores_file = write(text);
   StackReader reader(small_model(), drt, kPositions);
@@ -104,14 +107,14 @@ TEST_F(DrtScoresFile, FewerIndicesReadFewerChunksAndScoresWeigh) {
 // Scores that are given exist for a piece of the store at a time, and choose the same, ties to the older.
 TEST_F(DrtScoresFile, PiecesOfTheStoreAreComparedAsOne) {
   std::string text;
-  for (int chunk = 0; chunk < 10; ++chunk) {
-    std::string indices, scores;
-    for (int k = 0; k < chunk; k += 1 + chunk % 2) {
-      indices += (k == 0 ? "" : ", ") + std::to_string(k);
-      scores += (k == 0 ? "" : ", ") + std::to_string(k % 3);
+  for (int64_t chunk = 0; chunk < 10; ++chunk) {
+    std::vector<int64_t> indices;
+    std::vector<double> scores;
+    for (int64_t k = 0; k < chunk; k += 1 + chunk % 2) {
+      indices.push_back(k);
+      scores.push_back(static_cast<double>(k % 3));
     }
-    text += R"({"document": "book", "chunk": )" + std::to_string(chunk) + R"(, "indices": [)" + indices +
-            R"(], "scores": [)" + scores + "]}\n";
+    text += line_of(static_cast<size_t>(chunk), indices, scores);
   }
   DrtConfig drt = small_stack();
   drt.weights = ChunkWeights::scores;
@@ -128,22 +131,17 @@ TEST_F(DrtScoresFile, PiecesOfTheStoreAreComparedAsOne) {
 TEST_F(DrtScoresFile, DocumentsThatTheFileDoesNotKnowAreRefused) {
   DrtConfig drt = small_stack();
   drt.scores = ChunkScores::file;
-  const auto message = [&](const std::string& document, int64_t known) -> std::string {
-    drt.scores_file = write(std::vector<std::vector<int64_t>>(static_cast<size_t>(known)));
+  const auto read = [&](const std::string& document, size_t known) {
+    drt.scores_file = write(std::vector<std::vector<int64_t>>(known));
     StackReader reader(small_model(), drt, kPositions);
     reader.document = document;
     Tape tape(false);
-    try {
-      reader.read(tape, states(kPositions));
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    reader.read(tape, states(kPositions));
   };
-  EXPECT_EQ(message("book", 10), "");
-  EXPECT_NE(message("book", 9).find("has scores for 9 chunks, and not for chunk 9"), std::string::npos);
-  EXPECT_NE(message("other", 10).find("there are no scores of document other"), std::string::npos);
-  EXPECT_NE(message("", 10).find("have no name"), std::string::npos);
+  EXPECT_NO_THROW(read("book", 10));
+  EXPECT_ERROR(read("book", 9), ErrorKind::data, "has scores for 9 chunks, and not for chunk 9");
+  EXPECT_ERROR(read("other", 10), ErrorKind::data, "there are no scores of document other");
+  EXPECT_ERROR(read("", 10), ErrorKind::config, "have no name");
 }
 
 TEST_F(DrtScoresFile, FilesOfAnotherFormAreRefusedByLine) {

@@ -6,6 +6,7 @@
 #include "layers/stacks/drt.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/parameters.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/softmax_options.h"
 #include "tests/support/test_device.h"
@@ -79,13 +80,6 @@ class StackReader {
       if (one.t == t) chunks.emplace_back(one.begin / 3, one.weight);
     }
     return chunks;
-  }
-  Variable parameter(const std::string& name) const {
-    for (const ParameterStore::Entry& entry : store_.entries()) {
-      if (entry.name == name) return entry.variable;
-    }
-    ADD_FAILURE() << name;
-    return {};
   }
   const ParameterStore& store() const { return store_; }
 

@@ -57,7 +57,7 @@ TEST(DrtStack, CapacityAndNearestBoundWhatIsRead) {
 
 TEST(DrtStack, EqualScoresChooseTheOldestChunks) {
   StackReader reader(small_model(), small_stack(), 30);
-  reader.parameter("stack.groups.0.norm.weight").value().zero();
+  parameter_named(reader.store(), "stack.groups.0.norm.weight").variable.value().zero();
   Tape tape(false);
   reader.read(tape, states(30));
   const std::vector<std::pair<int64_t, double>> oldest{{0, 0.5}, {1, 0.5}};
@@ -131,11 +131,8 @@ TEST(DrtStack, RandomChunksAreUniformAndFixedScoresLearnNothing) {
     const Variable y = reader.read(recorded, x);
     recorded.backward({{weighted_sum(recorded, y, RandomTensors(4).normal(y.shape()).to(test_device())), 1.0}});
     double largest = 0;
-    for (const ParameterStore::Entry& entry : reader.store().entries()) {
-      if (entry.name != "stack.groups.0.norm.weight") continue;
-      for (const double g : values_on_host(ParameterStore::slice(reader.store().gradients(), entry))) {
-        largest = std::max(largest, std::abs(g));
-      }
+    for (const double g : values_on_host(gradient_named(reader.store(), "stack.groups.0.norm.weight"))) {
+      largest = std::max(largest, std::abs(g));
     }
     EXPECT_EQ(largest > 1e-6, scores == ChunkScores::learned) << largest;
   }

@@ -133,10 +133,7 @@ class Reference {
 };
 
 Tensor tensor_at(const std::vector<double>& x, int64_t heads, int64_t begin, int64_t count) {
-  const Tensor all = Tensor::from(x, {kRows, kTokens, heads, kSize}, test_device());
-  const Tensor copy = Tensor::empty({kRows, count, heads, kSize}, DType::f64, test_device());
-  ops::copy(copy, all.slice(1, begin, begin + count));
-  return copy;
+  return packed(Tensor::from(x, {kRows, kTokens, heads, kSize}, test_device()).slice(1, begin, begin + count));
 }
 
 // Holds what InfiniHeads needs to know of a model.

@@ -13,6 +13,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/parameters.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/saved_state.h"
 #include "tests/support/state_logs.h"
@@ -85,13 +86,7 @@ class Reader {
     return values_of(state().gather(log(name), count[0], first, count));
   }
   int64_t length(const std::string& name) { return state().lengths(log(name).group)[0]; }
-  Tensor parameter(const std::string& name) {
-    for (const ParameterStore::Entry& entry : store_.entries()) {
-      if (entry.name == name) return entry.variable.value();
-    }
-    ADD_FAILURE() << "no parameter " << name;
-    return {};
-  }
+  Tensor parameter(const std::string& name) { return parameter_named(store_, name).variable.value(); }
   double told(const std::string& name) const {
     for (const auto& [key, value] : telemetry_) {
       if (key == name) return value;
@@ -128,6 +123,11 @@ class Reader {
   int32_t read_ = 0;  // tokens of the document
 };
 
+// The setting of one memory.
+std::string knn(const std::string& options) {
+  return "model.memory=[{kind: knn, layers: [0], " + options + "}]";
+}
+
 Tensor text(int64_t tokens, uint32_t seed = 1) {
   return RandomTensors(seed).normal({1, tokens, kWidth});
 }
@@ -146,18 +146,17 @@ TEST(KnnMemory, AllOfAWholeDocumentIsFullAttention) {
     for (const char* key_heads : {"1", "2"}) {
       const std::string heads = std::string("model.key_heads=") + key_heads;
       Reader cached({"model.attention.softmax.carry={kind: kv, length: 40}", heads}, dtype);
-      Reader retrieved(
-          {"model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 40, combine: joint}]", heads}, dtype);
+      Reader retrieved({knn("carry: {length: 40}, top_k: 40, combine: joint"), heads}, dtype);
       EXPECT_LT(largest_difference(cached.read(x), retrieved.read(x)), tolerance) << key_heads;
     }
   }
 }
 
-constexpr const char* kSmall = "model.memory=[{kind: knn, layers: [0], carry: {length: 12}, top_k: 3, ";
+const std::string kSmall = "carry: {length: 12}, top_k: 3, combine: ";
 
 // With a gate that opens heads one by one.
 std::vector<double> with_open_heads(const Tensor& x, double first, double second) {
-  Reader reader({std::string(kSmall) + "combine: gate}]"});
+  Reader reader({knn(kSmall + "gate")});
   const std::vector<double> biases{first, second};
   reader.parameter("memory.0.gate").upload(biases.data(), 2);
   return reader.read(x);
@@ -165,8 +164,8 @@ std::vector<double> with_open_heads(const Tensor& x, double first, double second
 
 TEST(KnnMemory, AContentGateIsAShareOfEachHeadAndToken) {
   const Tensor x = text(20);
-  Reader reader({std::string(kSmall) + "combine: content_gate, gate: 0.3}]"});
-  EXPECT_EQ(reader.read(x), Reader({std::string(kSmall) + "combine: gate, gate: 0.3}]"}).read(x)) << "at first";
+  Reader reader({knn(kSmall + "content_gate, gate: 0.3")});
+  EXPECT_EQ(reader.read(x), Reader({knn(kSmall + "gate, gate: 0.3")}).read(x)) << "at first";
   const Tensor weight = reader.parameter("memory.0.content.weight");
   ASSERT_EQ(weight.shape(), (Shape{2, kWidth}));
   ops::scale(weight, RandomTensors(5).normal({2, kWidth}), 1);
@@ -196,7 +195,7 @@ TEST(KnnMemory, AContentGateIsAShareOfEachHeadAndToken) {
 
 TEST(KnnMemory, StopForwardHasTheValueOfMemoryAndTheGradientOfLocalAttention) {
   const Tensor x = text(20);
-  Reader stopped({std::string(kSmall) + "combine: stop_forward}]"});
+  Reader stopped({knn(kSmall + "stop_forward")});
   EXPECT_LT(largest_difference(stopped.read(x), with_open_heads(x, 200, 200)), 1e-13);
   Reader local({});
   local.read(x);
@@ -211,7 +210,7 @@ TEST(KnnMemory, StopForwardHasTheValueOfMemoryAndTheGradientOfLocalAttention) {
 }
 
 TEST(KnnMemory, OfTheOldestNothingIsLeftWhenItIsFull) {
-  Reader reader({"model.memory=[{kind: knn, layers: [0], carry: {length: 12}, top_k: 2}]"});
+  Reader reader({knn("carry: {length: 12}, top_k: 2")});
   reader.read(text(25));
   EXPECT_EQ(reader.length("memory.0.keys"), 12);
   // Two of the third, all of the fourth and fifth step.
@@ -226,11 +225,11 @@ TEST(KnnMemory, OfTheOldestNothingIsLeftWhenItIsFull) {
 
 TEST(KnnMemory, WhereItLiesDoesNotMatter) {
   const Tensor x = text(40);
-  const std::string begin = "model.memory=[{kind: knn, layers: [0], top_k: 3, carry: {length: 17, place: ";
-  Reader device({begin + "device}}]"});
+  const auto at = [](const std::string& place) { return knn("top_k: 3, carry: {length: 17, place: " + place + "}"); };
+  Reader device({at("device")});
   const std::vector<double> expected = device.read(x);
   for (const std::string place : {"host", "file"}) {
-    Reader other({begin + place + "}}]"});
+    Reader other({at(place)});
     EXPECT_EQ(other.read(x), expected) << place;
     EXPECT_EQ(values_of(other.state().stored_ring(other.log("memory.0.keys"))),
               values_of(device.state().stored_ring(device.log("memory.0.keys"))));
@@ -239,15 +238,16 @@ TEST(KnnMemory, WhereItLiesDoesNotMatter) {
 
 TEST(KnnMemory, SmallerNumbersLoseLittle) {
   const Tensor x = text(40);
-  const std::string begin =
-      "model.memory=[{kind: knn, layers: [0], top_k: 40, combine: joint, carry: {length: 40, dtype: ";
-  Reader whole({begin + "f32}}]"}, DType::f32);
+  const auto in = [](const std::string& dtype) {
+    return knn("top_k: 40, combine: joint, carry: {length: 40, dtype: " + dtype + "}");
+  };
+  Reader whole({in("f32")}, DType::f32);
   const std::vector<double> expected = whole.read(x);
   double norm = 0;
   for (const double value : expected) norm += value * value;
   for (const auto& [dtype, bytes, max_error] :
        {std::tuple{"bf16", 2, 6e-3}, std::tuple{"int8", 1, 1.2e-2}, std::tuple{"fp8", 1, 4e-2}}) {
-    Reader other({begin + dtype + "}}]"}, DType::f32);
+    Reader other({in(dtype)}, DType::f32);
     const std::vector<double> got = other.read(x);
     double error = 0;
     for (size_t i = 0; i < got.size(); ++i) error += (got[i] - expected[i]) * (got[i] - expected[i]);
@@ -261,9 +261,8 @@ TEST(KnnMemory, EvictedEntriesAreThoseTheCacheNoLongerHolds) {
   // Cache and memory hold every token once: attention to both is attention to all.
   const Tensor x = text(40);
   Reader full({"model.attention.softmax.carry={kind: kv, length: 40}"});
-  Reader split(
-      {"model.attention.softmax.carry={kind: kv, length: 7}",
-       "model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 40, combine: joint, write: evict}]"});
+  Reader split({"model.attention.softmax.carry={kind: kv, length: 7}",
+                knn("carry: {length: 40}, top_k: 40, combine: joint, write: evict")});
   EXPECT_LT(largest_difference(split.read(x), full.read(x)), 1e-13);
   EXPECT_EQ(split.length("memory.0.keys"), 33);
   EXPECT_EQ(split.length("cache.keys"), 7);
@@ -272,14 +271,14 @@ TEST(KnnMemory, EvictedEntriesAreThoseTheCacheNoLongerHolds) {
 // Whatever the document is cut into, and counted from its beginning.
 TEST(KnnMemory, WithAStrideEveryNthTokenEnters) {
   const Tensor x = text(40);
-  const std::string memory = "model.memory=[{kind: knn, layers: [0], combine: joint, top_k: 3, ";
-  Reader all({memory + "carry: {length: 40}}]"});
+  const std::string memory = "combine: joint, top_k: 3, carry: ";
+  Reader all({knn(memory + "{length: 40}")});
   all.read(x);
   for (const auto& [write, entered] : {std::pair{"produce", 40}, {"evict", 33}}) {
     for (const int64_t piece : {5, 4, 2, 1}) {
       SCOPED_TRACE(write + std::string(", ") + std::to_string(piece));
       Reader some({"model.attention.softmax.carry={kind: kv, length: 7}",
-                   memory + "carry: {length: 9}, stride: 3, write: " + std::string(write) + "}]"});
+                   knn(memory + "{length: 9}, stride: 3, write: " + write)});
       some.read(text(10, 4), 2);
       some.read(x, piece);
       ASSERT_EQ(some.length("memory.0.keys"), 9);
@@ -298,28 +297,27 @@ TEST(KnnMemory, WithAStrideEveryNthTokenEnters) {
 
 // The stride counts in a document that begins inside the row, and does not count padding.
 TEST(KnnMemory, AStrideCountsFromTheBeginningOfTheDocument) {
-  Reader all({"model.memory=[{kind: knn, layers: [0], carry: {length: 9}, top_k: 3}]"});
+  Reader all({knn("carry: {length: 9}, top_k: 3")});
   const auto of_token = [&](const Tensor& x, int64_t token) {
     all.read(x);
     const std::vector<double> keys = all.entries("memory.0.keys");
     return std::vector<double>(keys.begin() + token * kWidth, keys.begin() + (token + 1) * kWidth);
   };
-  Reader some({"model.memory=[{kind: knn, layers: [0], carry: {length: 9}, top_k: 3, stride: 2}]"});
+  Reader some({knn("carry: {length: 9}, top_k: 3, stride: 2")});
   const Tensor x = text(kTokens);
   some.step_with(x, {0, 0, 0, -1, -1}, {4, 5, 6, 0, 0});
   EXPECT_EQ(some.entries("memory.0.keys"), of_token(x, 1));
   some.step_with(x, {0, 0, 1, 1, 1}, {7, 8, 0, 1, 2});
   EXPECT_EQ(some.entries("memory.0.keys"), of_token(x, 3));
-  Reader few({"model.memory=[{kind: knn, layers: [0], carry: {length: 9}, top_k: 3, stride: 12}]"});
+  Reader few({knn("carry: {length: 9}, top_k: 3, stride: 12")});
   few.read(text(30));
   EXPECT_EQ(few.length("memory.0.keys"), 2);
 }
 
 TEST(KnnMemory, EntriesOfEarlierStepsAreNotRetrieved) {
   const Tensor x = text(40);
-  Reader kept(
-      {"model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 40, combine: joint, stale: {keep: 2}}]"});
-  Reader small({"model.memory=[{kind: knn, layers: [0], carry: {length: 10}, top_k: 10, combine: joint}]"});
+  Reader kept({knn("carry: {length: 40}, top_k: 40, combine: joint, stale: {keep: 2}")});
+  Reader small({knn("carry: {length: 10}, top_k: 10, combine: joint")});
   EXPECT_LT(largest_difference(kept.read(x), small.read(x)), 1e-14);
   EXPECT_EQ(kept.length("memory.0.keys"), 40);
   EXPECT_NEAR(kept.told("memory.0.age"), 1.5, 1e-12);
@@ -327,18 +325,17 @@ TEST(KnnMemory, EntriesOfEarlierStepsAreNotRetrieved) {
 
 TEST(KnnMemory, FewestEntriesAndReadingOnly) {
   const Tensor x = text(20);
-  Reader closed(
-      {"model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 4, least: 40, closed_when_empty: true}]"});
+  Reader closed({knn("carry: {length: 40}, top_k: 4, least: 40, closed_when_empty: true")});
   Reader none({});
   EXPECT_EQ(closed.read(x), none.read(x));
-  Reader never({"model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 4, write: never}]"});
+  Reader never({knn("carry: {length: 40}, top_k: 4, write: never")});
   never.read(x);
   EXPECT_EQ(never.length("memory.0.keys"), 0);
 }
 
 // A third of the entries a step: after three steps with other weights all of them are as these make them.
 TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
-  Reader reader({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4, stale: {refresh: 0.34}}]"});
+  Reader reader({knn("carry: {length: 20}, top_k: 4, stale: {refresh: 0.34}")});
   const Tensor x = text(20);
   reader.read(x);
   EXPECT_NEAR(reader.told("memory.0.cosine"), 1, 1e-12);
@@ -352,14 +349,13 @@ TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
   EXPECT_NEAR(reader.told("memory.0.cosine"), 1, 1e-12);
 
   // The inputs are those of the tokens that entered.
-  Reader some(
-      {"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4, stride: 2, stale: {refresh: 0.34}}]"});
+  Reader some({knn("carry: {length: 20}, top_k: 4, stride: 2, stale: {refresh: 0.34}")});
   some.read(x);
   ops::scale(some.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
   for (int step = 0; step < 5; ++step) some.step(text(kTokens, 30 + static_cast<uint32_t>(step)));
   EXPECT_NEAR(some.told("memory.0.cosine"), 1, 1e-12);
 
-  Reader stale({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4}]"});
+  Reader stale({knn("carry: {length: 20}, top_k: 4")});
   stale.read(x);
   EXPECT_NEAR(stale.told("memory.0.cosine"), 1, 1e-12);
   ops::scale(stale.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
@@ -370,7 +366,7 @@ TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
 // In a full memory each step drops the oldest entries: those behind them are refreshed, so that the next step reads
 // them.
 TEST(KnnMemory, RefreshesTheOldestEntriesThatStay) {
-  Reader reader({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4, stale: {refresh: 0.1}}]"});
+  Reader reader({knn("carry: {length: 20}, top_k: 4, stale: {refresh: 0.1}")});
   reader.read(text(20));
   const std::vector<double> before = reader.entries("memory.0.keys");
   ops::scale(reader.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
@@ -394,8 +390,7 @@ TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
   if (!load_faiss().found) GTEST_SKIP() << load_faiss().reason;
   const Tensor x = text(700);
   const auto memory = [](const std::string& search) {
-    return std::vector<std::string>{
-        "model.memory=[{kind: knn, layers: [0], carry: {length: 400}, top_k: 4, combine: joint, " + search + "}]"};
+    return std::vector{knn("carry: {length: 400}, top_k: 4, combine: joint, " + search)};
   };
   Reader exact(memory("search: exact"), DType::f32);
   Reader all(memory("search: inverted, inverted: {lists: 4, probes: 4, period: 200}"), DType::f32);
@@ -417,25 +412,25 @@ TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
 }
 
 TEST(KnnMemory, StateOfAnotherSizeIsRefused) {
-  Reader reader({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4}]"});
+  Reader reader({knn("carry: {length: 20}, top_k: 4")});
   reader.read(text(10));
   const SavedState saved = saved_state(reader.pool());
-  Reader larger({"model.memory=[{kind: knn, layers: [0], carry: {length: 21}, top_k: 4}]"});
+  Reader larger({knn("carry: {length: 21}, top_k: 4")});
   EXPECT_ERROR(load_state(larger.pool(), saved), ErrorKind::checkpoint, "--drop-state");
-  Reader same({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 9}]"});
+  Reader same({knn("carry: {length: 20}, top_k: 9")});
   load_state(same.pool(), saved);
   EXPECT_EQ(same.length("memory.0.keys"), 10);
   EXPECT_EQ(same.state().ages(same.log("memory.0.keys").group, 0)[0].step, 2);
 }
 
 TEST(KnnMemory, StateOfAnotherTypeIsRefused) {
-  const std::string begin = "model.memory=[{kind: knn, layers: [0], top_k: 4, carry: {length: 20, dtype: ";
-  Reader reader({begin + "fp8}}]"}, DType::f32);
+  const auto in = [](const std::string& dtype) { return knn("top_k: 4, carry: {length: 20, dtype: " + dtype + "}"); };
+  Reader reader({in("fp8")}, DType::f32);
   reader.read(text(10));
   const SavedState saved = saved_state(reader.pool());
-  Reader other({begin + "int8}}]"}, DType::f32);
+  Reader other({in("int8")}, DType::f32);
   EXPECT_ERROR(load_state(other.pool(), saved), ErrorKind::checkpoint, "rows of f8 [20, 2, 6] are stored but");
-  Reader same({begin + "fp8}}]"}, DType::f32);
+  Reader same({in("fp8")}, DType::f32);
   load_state(same.pool(), saved);
   const Tensor next = text(kTokens, 2);
   EXPECT_EQ(same.step(next), reader.step(next));
@@ -444,8 +439,7 @@ TEST(KnnMemory, StateOfAnotherTypeIsRefused) {
 TEST(KnnMemory, ContradictionsAreRefused) {
   const auto refused = [](const std::string& memory, const std::string& message,
                           const std::string& other = "model.width=12") {
-    EXPECT_ERROR(Reader({"model.memory=[{kind: knn, layers: [0], " + memory + "}]", other}), ErrorKind::config,
-                 message);
+    EXPECT_ERROR(Reader({knn(memory), other}), ErrorKind::config, message);
   };
   refused("carry: {length: 10}, top_k: 3, search: bucketed", "a length that is a multiple of top_k");
   refused("write: evict", "carries nothing that entries could leave");

@@ -36,13 +36,7 @@ struct Inputs {
   Tensor read(Reader& reader, int64_t begin, int64_t end) const {
     return reader.read(part(q, begin, end), part(k, begin, end), part(v, begin, end));
   }
-
- private:
-  static Tensor part(const Tensor& x, int64_t begin, int64_t end) {
-    Tensor copy = Tensor::empty({x.dim(0), end - begin, x.dim(2), x.dim(3)}, x.dtype(), x.device());
-    ops::copy(copy, x.slice(1, begin, end));
-    return copy;
-  }
+  static Tensor part(const Tensor& x, int64_t begin, int64_t end) { return packed(x.slice(1, begin, end)); }
 };
 
 // [R, T, H, D] of a document read in chunks of the given lengths, by token: T lines of R H D values.
@@ -176,17 +170,12 @@ TEST(LandmarkHeads, GoesOnFromSavedState) {
     inputs.read(first, 10, 22);
     Reader second = reader_of(config);
     load_state(second.pool(), saved_state(first.pool()));
-    Batch next = one_segment(kRows, 5, {0, 0});
-    for (int64_t cell = 0; cell < kRows * 5; ++cell) {
-      next.position[static_cast<size_t>(cell)] = static_cast<int32_t>(22 + cell % 5);
-    }
-    const auto slice = [](const Tensor& x) {
-      const Tensor copy = Tensor::empty({kRows, 5, x.dim(2), x.dim(3)}, x.dtype(), x.device());
-      ops::copy(copy, x.slice(1, 22, 27));
-      return copy;
+    const Batch next = one_segment_from(22, kRows, 5);
+    const auto read = [&](Reader& reader) {
+      return reader.read(next, Inputs::part(inputs.q, 22, 27), Inputs::part(inputs.k, 22, 27),
+                         Inputs::part(inputs.v, 22, 27));
     };
-    const Tensor q = slice(inputs.q), k = slice(inputs.k), v = slice(inputs.v);
-    EXPECT_TRUE(same_bits(first.read(next, q, k, v), second.read(next, q, k, v)));
+    EXPECT_TRUE(same_bits(read(first), read(second)));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "tests/support/hand_batch.h"
 #include "tests/support/inserting_stack.h"
 #include "tests/support/model_reader.h"
+#include "tests/support/parameters.h"
 #include "tests/support/test_device.h"
 #include "trainers/setup/config.h"
 
@@ -29,10 +30,10 @@ class Model {
                 .model,
             vocabulary, rows, 8) {}
 
-  Tensor parameter(const std::string& name) const { return entry(name).variable.value(); }
+  Tensor parameter(const std::string& name) const { return parameter_named(reader_.store(), name).variable.value(); }
   // Returns the gradient that the last backward pass wrote.
   std::vector<double> gradient(const std::string& name) const {
-    return values_of(ParameterStore::slice(reader_.store().gradients(), entry(name)));
+    return values_of(gradient_named(reader_.store(), name));
   }
   ModelReader& reader() { return reader_; }
 
@@ -46,13 +47,6 @@ class Model {
   }
 
  private:
-  const ParameterStore::Entry& entry(const std::string& name) const {
-    for (const ParameterStore::Entry& entry : reader_.store().entries()) {
-      if (entry.name == name) return entry;
-    }
-    throw std::out_of_range("no parameter " + name);
-  }
-
   ModelReader reader_;
 };
 

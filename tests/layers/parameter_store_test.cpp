@@ -8,18 +8,12 @@
 #include "layers/parts/basic.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/parameters.h"
 
 namespace quire::test {
 namespace {
 
 constexpr int64_t kLine = 16;  // elements of f32 in a cache line
-
-const ParameterStore::Entry& named(const ParameterStore& store, const std::string& name) {
-  for (const ParameterStore::Entry& entry : store.entries()) {
-    if (entry.name == name) return entry;
-  }
-  throw std::runtime_error("no parameter " + name);
-}
 
 TEST(ParameterStore, DecayingParametersComeFirst) {
   ParameterStore store;
@@ -30,11 +24,11 @@ TEST(ParameterStore, DecayingParametersComeFirst) {
   EXPECT_FALSE(store.is_allocated());
   store.allocate(DType::f32, kCpu, 1);
 
-  EXPECT_EQ(named(store, "matrix").offset, 0);
-  EXPECT_EQ(named(store, "other").offset, 3 * kLine);
+  EXPECT_EQ(parameter_named(store, "matrix").offset, 0);
+  EXPECT_EQ(parameter_named(store, "other").offset, 3 * kLine);
   EXPECT_EQ(store.decayed_elements(), 4 * kLine);
-  EXPECT_EQ(named(store, "gain").offset, 4 * kLine);
-  EXPECT_EQ(named(store, "bias").offset, 5 * kLine);
+  EXPECT_EQ(parameter_named(store, "gain").offset, 4 * kLine);
+  EXPECT_EQ(parameter_named(store, "bias").offset, 5 * kLine);
   EXPECT_EQ(store.values().numel(), 7 * kLine);
   EXPECT_EQ(store.gradients().numel(), 7 * kLine);
   EXPECT_EQ(store.parameter_count(), 3 + 35 + 17 + 1);
@@ -94,7 +88,7 @@ TEST(ParameterStore, InitialValuesDependOnNameAndSeedOnly) {
     ParameterStore store;
     for (const std::string& name : names) store.parameter(name, {3, 5}, Initializer::normal(1), true);
     store.allocate(DType::f32, kCpu, seed);
-    return clone(named(store, "a").variable.value());
+    return clone(parameter_named(store, "a").variable.value());
   };
   const Tensor alone = values({"a"}, 1);
   EXPECT_TRUE(same_bits(values({"z", "a", "b"}, 1), alone));
@@ -102,7 +96,7 @@ TEST(ParameterStore, InitialValuesDependOnNameAndSeedOnly) {
   ParameterStore store;
   store.parameter("b", {3, 5}, Initializer::normal(1), true);
   store.allocate(DType::f32, kCpu, 1);
-  EXPECT_FALSE(same_bits(named(store, "b").variable.value(), alone));
+  EXPECT_FALSE(same_bits(parameter_named(store, "b").variable.value(), alone));
 }
 
 TEST(ParameterStore, SinglePrecisionRoundsTheSameDraws) {
@@ -126,7 +120,7 @@ TEST(ParameterStore, ASecondModelSharesTheWeights) {
 
   const Variable x = Variable::constant(RandomTensors(1).normal({4, 3}));
   Tape tape(false);
-  named(store, "layer.bias").variable.value().data<double>()[0] = 3;
+  parameter_named(store, "layer.bias").variable.value().data<double>()[0] = 3;
   EXPECT_TRUE(same_bits(first(tape, x).value(), second(tape, x).value()));
 }
 
@@ -175,9 +169,9 @@ TEST(Scope, NamesAreDottedPaths) {
   scope.child("a").root().param("shared", {4}, Initializer::constant(1));
   scope.child("blocks", 3).state_log(scope.child("blocks", 3).state_logs("cache", 7), "keys", {2, 5});
   scope.state_log(scope.child("memory").state_logs("", 7), "keys", {2, 5});
-  EXPECT_FALSE(named(store, "blocks.3.memory.gain").decays);
-  EXPECT_TRUE(named(store, "blocks.3.matrix").decays);
-  EXPECT_FALSE(named(store, "shared").decays);
+  EXPECT_FALSE(parameter_named(store, "blocks.3.memory.gain").decays);
+  EXPECT_TRUE(parameter_named(store, "blocks.3.matrix").decays);
+  EXPECT_FALSE(parameter_named(store, "shared").decays);
   EXPECT_EQ(declared.state.logs()[0].name, "blocks.3.cache.keys");
   EXPECT_EQ(declared.state.logs()[1].name, "memory.keys");
 }

@@ -8,6 +8,7 @@
 #include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/parameters.h"
 #include "tests/support/softmax_options.h"
 
 namespace quire::test {
@@ -71,11 +72,7 @@ class Reference {
 
  private:
   Vector parameter(const std::string& name) const {
-    for (const ParameterStore::Entry& entry : store_.entries()) {
-      if (entry.name == "attention." + name) return entry.variable.value().to_vector<double>();
-    }
-    ADD_FAILURE() << name;
-    return {};
+    return parameter_named(store_, "attention." + name).variable.value().to_vector<double>();
   }
   // Rows [first, first + count) of a weight times x.
   Vector project(const std::string& name, const Vector& x, int64_t first, int64_t count) const {
@@ -153,11 +150,9 @@ class Positions : public ::testing::TestWithParam<Setting> {
     attention_ =
         std::make_unique<SoftmaxAttention>(Scope(store_, declared, DType::f64, "attention"), place, Surroundings{});
     store_.allocate(DType::f64, kCpu, 3);
-    for (const ParameterStore::Entry& entry : store_.entries()) {
-      if (entry.name != "attention.scale") continue;
-      for (int64_t h = 0; h < model_.heads; ++h) {
-        entry.variable.value().data<double>()[h] = h % 2 == 0 ? 3.5 : -2.0;  // learned scales: their size counts
-      }
+    for (int64_t h = 0; softmax_options(model_).qk_norm && h < model_.heads; ++h) {
+      // Learned scales: their size counts.
+      parameter_named(store_, "attention.scale").variable.value().data<double>()[h] = h % 2 == 0 ? 3.5 : -2.0;
     }
     pool_ = std::make_unique<StatePool>(declared.state, 1, kTokens, DType::f64, kCpu);
   }

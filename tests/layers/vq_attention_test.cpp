@@ -10,6 +10,7 @@
 #include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/parameters.h"
 #include "tests/support/random_tensor.h"
 #include "trainers/setup/config.h"
 
@@ -63,11 +64,11 @@ class Layer {
                                  {z, nullptr});
     const Variable nothing = weighted_sum(tape, y, Tensor::zeros(y.shape(), DType::f64));
     tape.backward({{nothing, 1.0}});
-    return values_of(entry("key.weight").variable.gradient()->value());
+    return values_of(gradient_named(store_, "key.weight"));
   }
 
   void set(const std::string& name, double value) {
-    const Tensor& values = entry(name).variable.value();
+    const Tensor& values = parameter_named(store_, name).variable.value();
     ops::copy(values,
               Tensor::from(std::vector<double>(static_cast<size_t>(values.numel()), value), values.shape(), kCpu));
   }
@@ -80,13 +81,6 @@ class Layer {
   const Codebook& codebook() const { return mixer_->codebook(); }
 
  private:
-  const ParameterStore::Entry& entry(const std::string& name) const {
-    for (const ParameterStore::Entry& entry : store_.entries()) {
-      if (entry.name == name) return entry;
-    }
-    throw std::out_of_range("no parameter " + name);
-  }
-
   ParameterStore store_;
   Declarations declared_;
   std::unique_ptr<VqAttention> mixer_;

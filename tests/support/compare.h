@@ -54,7 +54,7 @@ inline Tensor with_row_gap(const Tensor& tensor, int64_t gap) {
   return view;
 }
 
-// Returns a contiguous copy of a rank-2 view.
+// Returns a contiguous copy of a view.
 inline Tensor packed(const Tensor& view) {
   const Tensor copy = Tensor::empty_like(view);
   ops::copy(copy, view);
