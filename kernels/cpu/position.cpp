@@ -45,32 +45,26 @@ void sinusoid_at(const Tensor& out, const Tensor& position, double base) {
   fill_sinusoid("sinusoid_at", out, base, [at = position.data<int32_t>()](int64_t n) { return at[n]; });
 }
 
-void gather_columns(const Tensor& out, const Tensor& table, const Tensor& index) {
-  check_gather_columns("gather_columns", table, out, index);
-  const int64_t heads = table.dim(0);
-  const int64_t columns = table.dim(1);
-  const int64_t count = index.numel();
+// Calls f(entry, value of the table that it is read from) for every entry.
+template <typename F>
+void for_columns(const char* name, const Tensor& table, const Tensor& entries, const Tensor& index, const F& f) {
+  check_gather_columns(name, table, entries, index);
+  const int64_t columns = table.dim(1), count = index.numel();
   const int32_t* at = index.data<int32_t>();
-  dispatch("gather_columns", out.dtype(), [&](auto type) {
+  dispatch(name, entries.dtype(), [&](auto type) {
     using T = decltype(type);
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t n = 0; n < count; ++n) out.data<T>()[h * count + n] = table.data<T>()[h * columns + at[n]];
+    for (int64_t h = 0; h < table.dim(0); ++h) {
+      for (int64_t n = 0; n < count; ++n) f(entries.data<T>()[h * count + n], table.data<T>()[h * columns + at[n]]);
     }
   });
 }
 
+void gather_columns(const Tensor& out, const Tensor& table, const Tensor& index) {
+  for_columns("gather_columns", table, out, index, [](auto& entry, const auto& value) { entry = value; });
+}
+
 void gather_columns_backward(const Tensor& dtable, const Tensor& dout, const Tensor& index) {
-  check_gather_columns("gather_columns_backward", dtable, dout, index);
-  const int64_t heads = dtable.dim(0);
-  const int64_t columns = dtable.dim(1);
-  const int64_t count = index.numel();
-  const int32_t* at = index.data<int32_t>();
-  dispatch("gather_columns_backward", dout.dtype(), [&](auto type) {
-    using T = decltype(type);
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t n = 0; n < count; ++n) dtable.data<T>()[h * columns + at[n]] += dout.data<T>()[h * count + n];
-    }
-  });
+  for_columns("gather_columns_backward", dtable, dout, index, [](const auto& entry, auto& value) { value += entry; });
 }
 
 }  // namespace
