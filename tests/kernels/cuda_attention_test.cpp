@@ -13,8 +13,6 @@
 namespace quire::test {
 namespace {
 
-constexpr Device kCuda{DeviceKind::cuda, 0};
-
 struct Kind {
   DType type;
   int64_t size, value_size;
@@ -22,13 +20,8 @@ struct Kind {
 };
 
 // In f32, and on tensor cores: in bf16 with heads in whole chunks of 8 features, and with values of more than 128.
-class CudaAttention : public ::testing::TestWithParam<Kind> {
+class CudaAttention : public CudaTestWithParam<Kind> {
  protected:
-  void SetUp() override {
-    const std::string missing = missing_cuda_device();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-  }
-
   static ops::AttentionInputs inputs(AttentionForm form, uint32_t seed) {
     form.size = GetParam().size;
     form.value_size = GetParam().value_size;

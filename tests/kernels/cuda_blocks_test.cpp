@@ -11,8 +11,6 @@
 namespace quire::test {
 namespace {
 
-constexpr Device kCuda{DeviceKind::cuda, 0};
-
 // Numbers that are no numbers of anything, and some that are.
 Tensor wild_integers(RandomTensors& random, const Shape& shape) {
   const std::vector<int32_t> values{std::numeric_limits<int32_t>::min(), -70000, -1, 0, 1, 2, 3, 90000,
@@ -48,13 +46,8 @@ std::vector<float> floats_of(const Tensor& tensor) {
 }
 
 // In f32, and on tensor cores: in bf16 with heads in whole chunks of 8 features.
-class CudaBlocks : public ::testing::TestWithParam<DType> {
+class CudaBlocks : public CudaTestWithParam<DType> {
  protected:
-  void SetUp() override {
-    const std::string missing = missing_cuda_device();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-  }
-
   static int64_t size() { return GetParam() == DType::bf16 ? 16 : 5; }
   static int64_t value_size() { return GetParam() == DType::bf16 ? 8 : 3; }
 

@@ -9,20 +9,12 @@
 namespace quire::test {
 namespace {
 
-constexpr Device kCuda{DeviceKind::cuda, 0};
-
 // Their types are part of the case.
 bool has_own_types(const OpCase& op_case) {
   return op_case.op == "copy" || op_case.op == "convert";
 }
 
-class CudaOpTable : public ::testing::TestWithParam<size_t> {
- protected:
-  void SetUp() override {
-    const std::string missing = missing_cuda_device();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-  }
-};
+class CudaOpTable : public CudaTestWithParam<size_t> {};
 
 TEST_P(CudaOpTable, AgreesWithReferenceAndRepeats) {
   const OpCase& op_case = op_cases()[GetParam()];
@@ -43,9 +35,9 @@ TEST_P(CudaOpTable, AgreesWithReferenceAndRepeats) {
 INSTANTIATE_TEST_SUITE_P(, CudaOpTable, ::testing::Range<size_t>(0, op_cases().size()),
                          [](const auto& tested) { return op_cases()[tested.param].name(); });
 
-TEST(CudaOpTableIsComplete, EverySlotIsBound) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+using CudaOpTableIsComplete = CudaTest;
+
+TEST_F(CudaOpTableIsComplete, EverySlotIsBound) {
   for (const OpBase* slot : OpBase::all()) {
     EXPECT_TRUE(slot->is_bound(DeviceKind::cuda)) << slot->name() << " has no CUDA kernel";
   }

@@ -13,14 +13,8 @@
 namespace quire::test {
 namespace {
 
-constexpr Device kCuda{DeviceKind::cuda, 0};
-
-class CudaKernels : public ::testing::Test {
+class CudaKernels : public CudaTest {
  protected:
-  void SetUp() override {
-    const std::string missing = missing_cuda_device();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-  }
   Tensor normal(const Shape& shape, DType dtype) { return on_device(random_.normal(shape, 1, 0, dtype), kCuda); }
   Tensor integers(const std::vector<int32_t>& values) {
     return Tensor::from(values, {static_cast<int64_t>(values.size())}, kCuda);

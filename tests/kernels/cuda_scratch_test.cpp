@@ -11,9 +11,25 @@
 #include "tests/support/attention_inputs.h"
 #include "tests/support/compare.h"
 #include "tests/support/cuda_device.h"
+#include "tests/support/peak_bytes.h"
 
 namespace quire::test {
 namespace {
+
+using CudaScratch = CudaTest;
+using Bytes = std::vector<int64_t>;
+
+// Returns what calls take on the device, and what a plan counts for them; expects the same.
+std::pair<Bytes, Bytes> taken_and_told(const std::function<Bytes(Device)>& scratch, double tolerance = 8 * 64) {
+  const Bytes taken = scratch(kCuda);
+  const PlannedScratch planned(DeviceKind::cuda);
+  const Bytes told = scratch(kMeta);
+  for (size_t i = 0; i < taken.size(); ++i) {
+    // Blocks of the counting allocator are multiples of 64 bytes.
+    EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), tolerance) << i;
+  }
+  return {taken, told};
+}
 
 ops::AttentionInputs moved(ops::AttentionInputs in, DType type, Device device) {
   const auto move = [&](Tensor& tensor, DType to) {
@@ -27,23 +43,17 @@ ops::AttentionInputs moved(ops::AttentionInputs in, DType type, Device device) {
 }
 
 // Bytes that the backward pass takes at most beside its operands.
-int64_t scratch_of_backward(const AttentionForm& form, DType type, Device device) {
+Bytes scratch_of_backward(const AttentionForm& form, DType type, Device device) {
   const ops::AttentionInputs in = moved(attention_inputs(form, 3), type, device);
   const auto like = [](const Tensor& tensor) { return tensor.defined() ? Tensor::empty_like(tensor) : Tensor(); };
   const Tensor out = Tensor::zeros({form.rows, form.queries, form.heads, form.value_size}, type, device);
   const Tensor lse = Tensor::zeros({form.rows, form.heads, form.queries}, DType::f32, device);
   const ops::AttentionGradients gradients{like(in.q),    like(in.k), like(in.v), like(in.cache_k), like(in.cache_v),
                                           like(in.bias), like(in.r), like(in.u), like(in.v_bias)};
-  Allocator& allocator = device_backend(device.kind).allocator();
-  allocator.reset_peak();
-  const int64_t before = allocator.stats().bytes_in_use;
-  ops::attention_backward(gradients, out, out, lse, in);
-  return allocator.stats().peak_bytes - before;
+  return peak_bytes(device, {[&] { ops::attention_backward(gradients, out, out, lse, in); }});
 }
 
-TEST(CudaScratch, APlanTakesWhatTheKernelsTake) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+TEST_F(CudaScratch, APlanTakesWhatTheKernelsTake) {
   const AttentionForm forms[] = {
       {.queries = 70, .slots = 5},
       {.queries = 130, .heads = 4, .bias = true},
@@ -51,18 +61,14 @@ TEST(CudaScratch, APlanTakesWhatTheKernelsTake) {
       {.rows = 3, .queries = 200, .size = 8, .value_size = 8, .slots = 70, .relative = true}};
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const AttentionForm& form : forms) {
-      const int64_t taken = scratch_of_backward(form, type, {DeviceKind::cuda, 0});
-      const PlannedScratch planned(DeviceKind::cuda);
-      // Blocks of the counting allocator are multiples of 64 bytes.
-      EXPECT_NEAR(static_cast<double>(scratch_of_backward(form, type, kMeta)), static_cast<double>(taken), 8 * 64);
-      EXPECT_GT(taken, 0);
+      EXPECT_GT(taken_and_told([&](Device device) { return scratch_of_backward(form, type, device); }).first[0], 0);
     }
   }
-  EXPECT_EQ(scratch_of_backward(forms[0], DType::f32, kMeta), 0);  // outside of a plan nothing is taken
+  EXPECT_EQ(scratch_of_backward(forms[0], DType::f32, kMeta)[0], 0);  // outside of a plan nothing is taken
 }
 
 // Bytes that attention to blocks takes at most beside its operands, forwards and then backwards.
-std::vector<int64_t> scratch_of_blocks(int64_t queries, int64_t keys, bool landmarks, Device device) {
+Bytes scratch_of_blocks(int64_t queries, int64_t keys, bool landmarks, Device device) {
   ops::BlockAttentionInputs in;
   in.q = Tensor::zeros({2, queries, 4, 8}, DType::bf16, device);
   in.k = Tensor::zeros({2, keys, 2, 8}, DType::bf16, device);
@@ -74,33 +80,20 @@ std::vector<int64_t> scratch_of_blocks(int64_t queries, int64_t keys, bool landm
   const Tensor lse = Tensor::zeros({2, 4, queries}, DType::f32, device);
   const ops::BlockAttentionGradients gradients{Tensor::empty_like(in.q), Tensor::empty_like(in.k),
                                                Tensor::empty_like(in.v)};
-  Allocator& allocator = device_backend(device.kind).allocator();
-  const int64_t before = allocator.stats().bytes_in_use;
-  allocator.reset_peak();
-  ops::block_attention(out, lse, in);
-  const int64_t forwards = allocator.stats().peak_bytes - before;
-  allocator.reset_peak();
-  ops::block_attention_backward(gradients, out, lse, out, lse, in);
-  return {forwards, allocator.stats().peak_bytes - before};
+  return peak_bytes(device, {[&] { ops::block_attention(out, lse, in); },
+                             [&] { ops::block_attention_backward(gradients, out, lse, out, lse, in); }});
 }
 
-TEST(CudaScratch, APlanTakesWhatAttentionToBlocksTakes) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+TEST_F(CudaScratch, APlanTakesWhatAttentionToBlocksTakes) {
   for (const bool landmarks : {false, true}) {
-    const std::vector<int64_t> taken = scratch_of_blocks(70, 300, landmarks, {DeviceKind::cuda, 0});
-    const PlannedScratch planned(DeviceKind::cuda);
-    const std::vector<int64_t> told = scratch_of_blocks(70, 300, landmarks, kMeta);
-    for (size_t i = 0; i < 2; ++i) {
-      EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 8 * 64) << i;
-      EXPECT_GT(taken[i], 0);
-    }
+    const auto scratch = [&](Device device) { return scratch_of_blocks(70, 300, landmarks, device); };
+    for (const int64_t taken : taken_and_told(scratch).first) EXPECT_GT(taken, 0);
   }
 }
 
 // Bytes that listed attention takes at most beside its operands, forwards and then backwards; the gradients of keys are
 // asked for with weights.
-std::vector<int64_t> scratch_of_listed(DType type, bool weights, bool with_keys, Device device) {
+Bytes scratch_of_listed(DType type, bool weights, bool with_keys, Device device) {
   ops::ListedAttentionInputs in;
   in.q = Tensor::zeros({2, 30, 4, 8}, type, device);
   in.keys = Tensor::zeros({5, 70, 2, 8}, type, device);
@@ -113,33 +106,22 @@ std::vector<int64_t> scratch_of_listed(DType type, bool weights, bool with_keys,
   ops::ListedAttentionGradients gradients{Tensor::empty_like(in.q), {}, {}, {}};
   if (weights) gradients.dweight = Tensor::empty_like(in.weight);
   if (with_keys) gradients.dkeys = Tensor::empty_like(in.keys);
-  Allocator& allocator = device_backend(device.kind).allocator();
-  const int64_t before = allocator.stats().bytes_in_use;
-  allocator.reset_peak();
-  ops::listed_attention(out, lse, {}, in);
-  const int64_t forwards = allocator.stats().peak_bytes - before;
-  allocator.reset_peak();
-  ops::listed_attention_backward(gradients, out, {}, out, lse, in);
-  return {forwards, allocator.stats().peak_bytes - before};
+  return peak_bytes(device, {[&] { ops::listed_attention(out, lse, {}, in); },
+                             [&] { ops::listed_attention_backward(gradients, out, {}, out, lse, in); }});
 }
 
-TEST(CudaScratch, APlanTakesWhatListedAttentionTakes) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+TEST_F(CudaScratch, APlanTakesWhatListedAttentionTakes) {
   for (const DType type : {DType::bf16, DType::f32}) {
     for (const int asked : {0, 1, 2}) {  // without weights, with them, and with the gradients of keys
-      const std::vector<int64_t> taken = scratch_of_listed(type, asked > 0, asked > 1, {DeviceKind::cuda, 0});
-      const PlannedScratch planned(DeviceKind::cuda);
-      const std::vector<int64_t> told = scratch_of_listed(type, asked > 0, asked > 1, kMeta);
-      for (size_t i = 0; i < 2; ++i) {
-        EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 8 * 64) << i;
-        EXPECT_EQ(taken[i] > 0, type == DType::bf16 || (asked > 0 && i == 1)) << i;
-      }
+      const auto scratch = [&](Device device) { return scratch_of_listed(type, asked > 0, asked > 1, device); };
+      const Bytes taken = taken_and_told(scratch).first;
+      EXPECT_EQ(taken[0] > 0, type == DType::bf16);
+      EXPECT_EQ(taken[1] > 0, type == DType::bf16 || asked > 0);
     }
   }
 }
 
-int64_t scratch_of_delta(Device device) {
+Bytes scratch_of_delta(Device device) {
   ops::DeltaInputs in;
   in.q = Tensor::zeros({70, 2, 8}, DType::bf16, device);
   in.k = Tensor::zeros({70, 2, 8}, DType::bf16, device);
@@ -154,24 +136,15 @@ int64_t scratch_of_delta(Device device) {
   const auto like = [](const Tensor& x) { return Tensor::empty_like(x); };
   const ops::DeltaGradients to{like(in.q),     like(in.k),     like(in.v),    like(in.g),
                                like(in.erase), like(in.write), like(in.state)};
-  Allocator& allocator = device_backend(device.kind).allocator();
-  const int64_t before = allocator.stats().bytes_in_use;
-  allocator.reset_peak();
-  ops::delta_rule_backward(to, in.v, in.state, chunks, in);
-  return allocator.stats().peak_bytes - before;
+  return peak_bytes(device, {[&] { ops::delta_rule_backward(to, in.v, in.state, chunks, in); }});
 }
 
-TEST(CudaScratch, APlanTakesWhatTheDeltaRuleTakes) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
-  const int64_t taken = scratch_of_delta({DeviceKind::cuda, 0});
-  const PlannedScratch planned(DeviceKind::cuda);
-  EXPECT_NEAR(static_cast<double>(scratch_of_delta(kMeta)), static_cast<double>(taken), 8 * 64);
-  EXPECT_GT(taken, 0);
+TEST_F(CudaScratch, APlanTakesWhatTheDeltaRuleTakes) {
+  EXPECT_GT(taken_and_told(scratch_of_delta).first[0], 0);
 }
 
 // Bytes that attention to codewords takes at most beside its operands, forwards and then backwards.
-std::vector<int64_t> scratch_of_codes(int64_t value_size, Device device) {
+Bytes scratch_of_codes(int64_t value_size, Device device) {
   ops::CodeAttentionInputs in;
   in.q = Tensor::zeros({2, 70, 2, 16}, DType::bf16, device);
   in.u = Tensor::zeros({2, 16}, DType::f32, device);
@@ -183,29 +156,16 @@ std::vector<int64_t> scratch_of_codes(int64_t value_size, Device device) {
   const Tensor lse = Tensor::zeros({2, 2, 70}, DType::f32, device);
   const Tensor dq = Tensor::zeros(in.q.shape(), DType::bf16, device);
   const Tensor dmeans = Tensor::empty_like(in.means);
-  Allocator& allocator = device_backend(device.kind).allocator();
-  const int64_t before = allocator.stats().bytes_in_use;
-  allocator.reset_peak();
-  ops::code_attention(out, lse, in);
-  const int64_t forwards = allocator.stats().peak_bytes - before;
-  allocator.reset_peak();
-  ops::code_attention_backward(dq, Tensor(), dmeans, out, lse, lse, in);
-  return {forwards, allocator.stats().peak_bytes - before};
+  return peak_bytes(device, {[&] { ops::code_attention(out, lse, in); },
+                             [&] { ops::code_attention_backward(dq, Tensor(), dmeans, out, lse, lse, in); }});
 }
 
-TEST(CudaScratch, APlanTakesWhatTensorCoresTakeForCodes) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+TEST_F(CudaScratch, APlanTakesWhatTensorCoresTakeForCodes) {
   for (const int64_t value_size : {40, 136}) {
-    const std::vector<int64_t> taken = scratch_of_codes(value_size, {DeviceKind::cuda, 0});
-    const PlannedScratch planned(DeviceKind::cuda);
-    const std::vector<int64_t> told = scratch_of_codes(value_size, kMeta);
-    for (size_t i = 0; i < 2; ++i) {
-      // The copy of lse is in no plan.
-      EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 2 * 2 * 70 * 4 + 4 * 64) << i;
-      // Without them values of 136 features take nothing.
-      EXPECT_EQ(told[i] > 0, value_size == 40);
-    }
+    const auto scratch = [&](Device device) { return scratch_of_codes(value_size, device); };
+    // The copy of lse is in no plan. Without tensor cores values of 136 features take nothing.
+    const Bytes told = taken_and_told(scratch, 2 * 2 * 70 * 4 + 4 * 64).second;
+    for (const int64_t bytes : told) EXPECT_EQ(bytes > 0, value_size == 40);
   }
 }
 
@@ -217,7 +177,7 @@ struct KnnCall {
 };
 
 // Bytes that a search takes at most beside its operands.
-int64_t scratch_of_search(const KnnCall& call, Device device) {
+Bytes scratch_of_search(const KnnCall& call, Device device) {
   ops::KnnMemory memory;
   memory.keys = Tensor::zeros({2, call.slots, 2, 16}, call.type, device);
   memory.head = Tensor::zeros({2}, DType::i32, device);
@@ -226,26 +186,17 @@ int64_t scratch_of_search(const KnnCall& call, Device device) {
   const Tensor q = Tensor::zeros({2, 3, 4, 16}, call.type, device);
   const Tensor index = Tensor::zeros({2, 3, 4, call.top_k}, DType::i32, device);
   const Tensor score = Tensor::zeros(index.shape(), DType::f32, device);
-  Allocator& allocator = device_backend(device.kind).allocator();
-  allocator.reset_peak();
-  const int64_t before = allocator.stats().bytes_in_use;
-  ops::knn_search(index, score, q, memory, call.search);
-  return allocator.stats().peak_bytes - before;
+  return peak_bytes(device, {[&] { ops::knn_search(index, score, q, memory, call.search); }});
 }
 
-TEST(CudaScratch, APlanTakesWhatASearchTakes) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+TEST_F(CudaScratch, APlanTakesWhatASearchTakes) {
   const KnnCall calls[] = {{.slots = 2100, .top_k = 5, .type = DType::f32},
                            {.slots = 2100, .top_k = 300, .type = DType::bf16},
                            {.slots = 2100, .top_k = 9, .type = DType::bf16, .search = ops::KnnSearch::bucketed},
                            {.slots = 700, .top_k = 9, .type = DType::bf16, .in_host_memory = true},
                            {.slots = 60, .top_k = 9, .type = DType::bf16, .in_host_memory = true}};
   for (const KnnCall& call : calls) {
-    const int64_t taken = scratch_of_search(call, {DeviceKind::cuda, 0});
-    const PlannedScratch planned(DeviceKind::cuda);
-    EXPECT_NEAR(static_cast<double>(scratch_of_search(call, kMeta)), static_cast<double>(taken), 8 * 64);
-    EXPECT_GT(taken, 0);
+    EXPECT_GT(taken_and_told([&](Device device) { return scratch_of_search(call, device); }).first[0], 0);
   }
 }
 

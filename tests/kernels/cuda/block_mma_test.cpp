@@ -14,7 +14,7 @@
 namespace quire::test {
 namespace {
 
-constexpr Device kCuda{DeviceKind::cuda, 0};
+constexpr Device kCudakCuda;
 constexpr int64_t kQueries = 5;
 
 struct Sizes {
@@ -86,9 +86,9 @@ void expect_products(const Sizes& sizes, bool forward, bool backward) {
   }
 }
 
-TEST(BlocksOnTensorCores, HeadsInWholeChunks) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+using BlocksOnTensorCores = CudaTest;
+
+TEST_F(BlocksOnTensorCores, HeadsInWholeChunks) {
   expect_products({.size = 8}, true, true);
   expect_products({.size = 64, .value_size = 64}, true, true);
   expect_products({.size = 128, .value_size = 128}, true, true);
@@ -103,9 +103,7 @@ TEST(BlocksOnTensorCores, HeadsInWholeChunks) {
   EXPECT_FALSE(of_one_query.forward || of_one_query.backward);
 }
 
-TEST(BlocksOnTensorCores, LinesThatAreWorkedOnAtATimeChangeNothing) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+TEST_F(BlocksOnTensorCores, LinesThatAreWorkedOnAtATimeChangeNothing) {
   const ops::ListedAttentionInputs in =
       listed_call({.q = {1, 50, 2, 1, 16, 24}, .blocks = {3, 4}, .pairs = 3}, DType::bf16, kCuda);
   const auto results = [&] {

@@ -12,15 +12,7 @@
 namespace quire::test {
 namespace {
 
-constexpr Device kCuda{DeviceKind::cuda, 0};
-
-class CudnnAttention : public ::testing::TestWithParam<AttentionForm> {
- protected:
-  void SetUp() override {
-    const std::string missing = missing_cuda_device();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-  }
-};
+class CudnnAttention : public CudaTestWithParam<AttentionForm> {};
 
 std::vector<Tensor*> tensors_of(ops::AttentionInputs& in) {
   return {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.cache_head, &in.first_visible, &in.sequences};

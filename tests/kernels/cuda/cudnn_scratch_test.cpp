@@ -6,6 +6,7 @@
 #include "kernels/cuda/cudnn/cudnn_plans.h"
 #include "kernels/planned_scratch.h"
 #include "tests/support/cuda_device.h"
+#include "tests/support/peak_bytes.h"
 
 namespace quire::test {
 namespace {
@@ -39,19 +40,13 @@ std::vector<int64_t> scratch(bool ring, bool several_documents, ops::AttentionKe
   }
   const Tensor out = Tensor::zeros(in.q.shape(), DType::f32, device);
   const Tensor lse = Tensor::zeros({kRows, 4, kQueries}, DType::f32, device);
-  Allocator& allocator = device_backend(device.kind).allocator();
-  const int64_t before = allocator.stats().bytes_in_use;
-  allocator.reset_peak();
-  ops::attention(out, lse, in);
-  const int64_t forwards = allocator.stats().peak_bytes - before;
-  allocator.reset_peak();
-  ops::attention_backward(gradients, out, out, lse, in);
-  return {forwards, allocator.stats().peak_bytes - before};
+  return peak_bytes(
+      device, {[&] { ops::attention(out, lse, in); }, [&] { ops::attention_backward(gradients, out, out, lse, in); }});
 }
 
-TEST(CudnnScratch, APlanTakesWhatACallTakesAndTheWorkspace) {
-  const std::string missing = missing_cuda_device();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+using CudnnScratch = CudaTest;
+
+TEST_F(CudnnScratch, APlanTakesWhatACallTakesAndTheWorkspace) {
   for (const bool ring : {false, true}) {
     for (const bool several_documents : {false, true}) {
       SCOPED_TRACE(fmt::format("ring {}, several documents {}", ring, several_documents));
@@ -65,7 +60,7 @@ TEST(CudnnScratch, APlanTakesWhatACallTakesAndTheWorkspace) {
                                      .type = DType::f32,
                                      .several_documents = several_documents};
       const auto plans = cuda::make_cudnn_plans(cuda::shape_of(problem));
-      const auto taken = scratch(ring, several_documents, ops::AttentionKernels::cudnn, {DeviceKind::cuda, 0});
+      const auto taken = scratch(ring, several_documents, ops::AttentionKernels::cudnn, kCuda);
       const PlannedScratch planned(DeviceKind::cuda);
       const auto told = scratch(ring, several_documents, ops::AttentionKernels::cudnn, kMeta);
       // Blocks of the counting allocator are multiples of 64 bytes.

@@ -14,8 +14,6 @@
 namespace quire::test {
 namespace {
 
-constexpr Device kCuda{DeviceKind::cuda, 0};
-
 struct Call {
   int64_t rows = 1, queries = 5, heads = 2, kv_heads = 1, size = 16, slots = 100, top_k = 4;
   DType type = DType::bf16, stored = DType::bf16;

@@ -11,8 +11,6 @@
 namespace quire::test {
 namespace {
 
-constexpr Device kCuda{DeviceKind::cuda, 0};
-
 class CudaProducts : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(missing_cuda_device(), ""); }
