@@ -284,52 +284,40 @@ TEST(ListedRows, ThatShareChunksAddInTheirOrder) {
 TEST(ListedOperands, ThatDoNotFit) {
   using In = ops::ListedAttentionInputs;
   const In whole = listed_call(kLists, DType::f32, test_device());
-  const auto store = [](In& in, DType type, const Shape& scales) {
-    in.keys = in.values = zeros({8, 6, 1, 8}, type);
-    if (scales.rank() > 0) in.key_scale = in.value_scale = zeros(scales, DType::bf16);
-  };
   const auto f32 = [](const Shape& shape) { return zeros(shape, DType::f32); };
-  for (const auto& [change, message] : std::vector<std::pair<std::function<void(In&)>, const char*>>{
-           {[&](In& in) {
-              in.keys = f32({8, 6, 3, 8});
-            },
-            "2 query heads are no multiple of 3 key heads"},
-           {[&](In& in) {
-              in.keys = f32({8, 6, 8});
-            },
-            "listed_attention: keys has 3 axes; it must have 4"},
-           {[&](In& in) {
-              in.values = f32({8, 7, 1, 8});
-            },
-            "values is [8, 7, 1, 8] f32; it must be [8, 6, 1, 8] f32"},
-           {[&](In& in) {
-              in.weight = f32({2, 3, 3});
-            },
-            "weight is [2, 3, 3] f32; it must be [2, 3, 2] f32"},
-           {[&](In& in) {
-              in.list = zeros({2, 10}, DType::i32);
-            },
-            "list is [2, 10] i32; it must be [2, 9] i32"},
-           {[&](In& in) {
-              in.length = 0, in.keys = in.values = f32({8, 0, 1, 8});
-            },
-            "blocks of 0 keys"},
-           {[&](In& in) { store(in, DType::f64, {}); }, "listed_attention: keys in f64 beside queries in f32"},
-           {[&](In& in) { store(in, DType::i8, {}); }, "keys and values in i8 need scales"},
-           {[&](In& in) {
-              store(in, DType::bf16, {8, 6, 1});
-            },
-            "keys and values in bf16 have no scales"},
-           {[&](In& in) {
-              store(in, DType::f8, {8, 6});
-            },
-            "key_scale is [8, 6] bf16; it must be [8, 6, 1] bf16"}}) {
+  struct Wrong {
+    Tensor In::*operand;
+    Tensor value;
+    const char* message;
+  };
+  const Wrong wrongs[] = {{&In::keys, f32({8, 6, 3, 8}), "2 query heads are no multiple of 3 key heads"},
+                          {&In::keys, f32({8, 6, 8}), "listed_attention: keys has 3 axes; it must have 4"},
+                          {&In::values, f32({8, 7, 1, 8}), "values is [8, 7, 1, 8] f32; it must be [8, 6, 1, 8] f32"},
+                          {&In::weight, f32({2, 3, 3}), "weight is [2, 3, 3] f32; it must be [2, 3, 2] f32"},
+                          {&In::list, zeros({2, 10}, DType::i32), "list is [2, 10] i32; it must be [2, 9] i32"}};
+  for (const Wrong& wrong : wrongs) {
     In in = whole;
-    change(in);
+    in.*wrong.operand = wrong.value;
+    EXPECT_ERROR(attend_listed(in), ErrorKind::internal, wrong.message);
+  }
+  const auto stored = [&](const Tensor& lines, const Shape& scales = {}) {
+    In in = whole;
+    in.keys = in.values = lines;
+    if (scales.rank() > 0) in.key_scale = in.value_scale = zeros(scales, DType::bf16);
+    return in;
+  };
+  const auto lines = [](DType type) { return zeros({8, 6, 1, 8}, type); };
+  In empty = stored(f32({8, 0, 1, 8}));
+  empty.length = 0;
+  for (const auto& [in, message] : std::vector<std::pair<In, const char*>>{
+           {empty, "blocks of 0 keys"},
+           {stored(lines(DType::f64)), "listed_attention: keys in f64 beside queries in f32"},
+           {stored(lines(DType::i8)), "keys and values in i8 need scales"},
+           {stored(lines(DType::bf16), {8, 6, 1}), "keys and values in bf16 have no scales"},
+           {stored(lines(DType::f8), {8, 6}), "key_scale is [8, 6] bf16; it must be [8, 6, 1] bf16"}}) {
     EXPECT_ERROR(attend_listed(in), ErrorKind::internal, message);
   }
-  In in = whole;
-  store(in, DType::i8, {8, 6, 1});
+  const In in = stored(lines(DType::i8), {8, 6, 1});
   if (test_device() != kCpu) {
     EXPECT_ERROR(attend_listed(in), ErrorKind::internal, "on a GPU keys and values in i8 must be dequantized before");
     return;
