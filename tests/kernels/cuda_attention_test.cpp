@@ -44,15 +44,6 @@ struct Results {
   ops::AttentionGradients gradients;
 };
 
-Tensor empty_like(const Tensor& tensor) {
-  return tensor.defined() ? Tensor::empty_like(tensor) : Tensor();
-}
-
-ops::AttentionGradients all_gradients(const ops::AttentionInputs& in) {
-  return {empty_like(in.q),    empty_like(in.k), empty_like(in.v), empty_like(in.cache_k), empty_like(in.cache_v),
-          empty_like(in.bias), empty_like(in.r), empty_like(in.u), empty_like(in.v_bias)};
-}
-
 std::vector<Tensor> listed(const ops::AttentionGradients& g) {
   return {g.dq, g.dk, g.dv, g.dcache_k, g.dcache_v, g.dbias, g.dr, g.du, g.dv_bias};
 }
@@ -66,7 +57,7 @@ Results run(const ops::AttentionInputs& in) {
   results.out = Tensor::empty({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)}, in.q.dtype(), kCuda);
   results.lse = Tensor::empty({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, DType::f32, kCuda);
   ops::attention(results.out, results.lse, in);
-  results.gradients = all_gradients(in);
+  results.gradients = gradients_like(in);
   ops::attention_backward(results.gradients, output_gradient(results.out), results.out, results.lse, in);
   return results;
 }
@@ -103,7 +94,7 @@ TEST_P(CudaAttention, WhereDeltaIsGivenOutIsNotRead) {
   const ops::AttentionInputs in = moved(inputs({.queries = 70, .slots = 5, .bias = true, .relative = true}, 12));
   const Results expected = run(in);
   const Tensor dout = output_gradient(expected.out);
-  ops::AttentionGradients found = all_gradients(in);
+  ops::AttentionGradients found = gradients_like(in);
   found.delta = Tensor::empty_like(expected.lse);
   ops::attention_delta(found.delta, dout, expected.out);
   const std::vector<double> nans(static_cast<size_t>(dout.numel()), std::numeric_limits<double>::quiet_NaN());

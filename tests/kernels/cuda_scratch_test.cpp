@@ -45,11 +45,9 @@ ops::AttentionInputs moved(ops::AttentionInputs in, DType type, Device device) {
 // Bytes that the backward pass takes at most beside its operands.
 Bytes scratch_of_backward(const AttentionForm& form, DType type, Device device) {
   const ops::AttentionInputs in = moved(attention_inputs(form, 3), type, device);
-  const auto like = [](const Tensor& tensor) { return tensor.defined() ? Tensor::empty_like(tensor) : Tensor(); };
   const Tensor out = Tensor::zeros({form.rows, form.queries, form.heads, form.value_size}, type, device);
   const Tensor lse = Tensor::zeros({form.rows, form.heads, form.queries}, DType::f32, device);
-  const ops::AttentionGradients gradients{like(in.q),    like(in.k), like(in.v), like(in.cache_k), like(in.cache_v),
-                                          like(in.bias), like(in.r), like(in.u), like(in.v_bias)};
+  const ops::AttentionGradients gradients = gradients_like(in);
   return peak_bytes(device, {[&] { ops::attention_backward(gradients, out, out, lse, in); }});
 }
 

@@ -71,4 +71,10 @@ ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed) 
   return in;
 }
 
+ops::AttentionGradients gradients_like(const ops::AttentionInputs& in) {
+  const auto like = [](const Tensor& tensor) { return tensor.defined() ? Tensor::empty_like(tensor) : Tensor(); };
+  return {like(in.q),    like(in.k), like(in.v), like(in.cache_k), like(in.cache_v),
+          like(in.bias), like(in.r), like(in.u), like(in.v_bias)};
+}
+
 }  // namespace quire::test

@@ -37,4 +37,7 @@ AttentionForm of_sizes(const std::string& name, const std::array<int64_t, 7>& si
 // Tensors in f64.
 ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed);
 
+// Room for the gradients of all inputs that are given.
+ops::AttentionGradients gradients_like(const ops::AttentionInputs& in);
+
 }  // namespace quire::test

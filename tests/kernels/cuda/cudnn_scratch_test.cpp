@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cudnn/cudnn_plans.h"
 #include "kernels/planned_scratch.h"
+#include "tests/support/attention_inputs.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/peak_bytes.h"
 
@@ -20,16 +21,10 @@ std::vector<int64_t> scratch(bool ring, bool several_documents, ops::AttentionKe
   in.k = Tensor::zeros({kRows, kQueries, 2, 8}, DType::f32, device);
   in.v = Tensor::zeros({kRows, kQueries, 2, 8}, DType::f32, device);
   in.first_visible = Tensor::zeros({kRows, kQueries}, DType::i32, device);
-  ops::AttentionGradients gradients;
-  gradients.dq = Tensor::empty_like(in.q);
-  gradients.dk = Tensor::empty_like(in.k);
-  gradients.dv = Tensor::empty_like(in.v);
   if (ring) {
     in.cache_k = Tensor::zeros({kRows, kSlots, 2, 8}, DType::f32, device);
     in.cache_v = Tensor::zeros({kRows, kSlots, 2, 8}, DType::f32, device);
     in.cache_head = Tensor::zeros({kRows}, DType::i32, device);
-    gradients.dcache_k = Tensor::empty_like(in.cache_k);
-    gradients.dcache_v = Tensor::empty_like(in.cache_v);
     in.band.carried = kSlots;
   }
   in.band.padding = true;
@@ -38,6 +33,7 @@ std::vector<int64_t> scratch(bool ring, bool several_documents, ops::AttentionKe
   if (several_documents) {
     in.sequences = Tensor::from(std::vector<int32_t>{0, 0, 9, 0, 9, 1, 1, 0, 70, 2, 0, 3}, {4, 3}, device);
   }
+  const ops::AttentionGradients gradients = gradients_like(in);
   const Tensor out = Tensor::zeros(in.q.shape(), DType::f32, device);
   const Tensor lse = Tensor::zeros({kRows, 4, kQueries}, DType::f32, device);
   return peak_bytes(
