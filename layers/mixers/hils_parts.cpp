@@ -2,6 +2,7 @@
 #include "layers/mixers/hils_parts.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/listed_attention.h"
@@ -62,8 +63,8 @@ Tensor HilsParts::best(const Tensor& scores, const Tensor& window_sum) const {
 }
 
 std::vector<int32_t> HilsParts::all_stored() const {
-  std::vector<int32_t> places;
-  for (int64_t i = 0; i < t_.rows * t_.stored; ++i) places.push_back(static_cast<int32_t>(i % t_.stored));
+  std::vector<int32_t> places(static_cast<size_t>(t_.rows * t_.stored));
+  for (auto row = places.begin(); row != places.end(); row += t_.stored) std::iota(row, row + t_.stored, 0);
   return places;
 }
 

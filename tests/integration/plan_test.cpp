@@ -200,6 +200,17 @@ TEST(Plan, MemoriesAreNoFullerThanADocumentMakesThem) {
   EXPECT_GT(activations(corpus, "46"), activations(corpus, "20"));
 }
 
+// It gives blocks of a step back when sizes that have passed make the cache of the allocator large.
+TEST(Plan, AnEvaluationNeverLowersTheWhole) {
+  const Plan plan =
+      make_plan(parse_config<RunConfig>(kConfig, "plan.yaml",
+                                        {"model.position.kind=rope", kHils, "evaluate={every: 10, rows: 1}"}),
+                1, 2);
+  EXPECT_GT(plan.evaluation, 0);
+  EXPECT_EQ(plan.evaluation_blocks, 0);
+  EXPECT_GE(plan.total(), plan.step());
+}
+
 // A probe runs on the device of the plan, and only when it is requested.
 TEST(Plan, AProbeTellsTheTimeOfTheRun) {
   const TemporaryDirectory folder;

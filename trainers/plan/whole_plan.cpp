@@ -164,7 +164,8 @@ Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
       state.commit();
     }
     plan.evaluation = peak() - persistent;
-    plan.evaluation_blocks = allocator.stats().bytes_from_system - blocks_before;
+    // It may also give blocks of a step back.
+    plan.evaluation_blocks = std::max<int64_t>(0, allocator.stats().bytes_from_system - blocks_before);
   }
 
   int64_t all_moments = 0;
