@@ -22,7 +22,10 @@ import sys
 def bench(arguments, config, overrides, extra):
     command = [arguments.quire, "bench", config, f"run.threads={arguments.threads}", *overrides, "--steps",
                str(arguments.steps), "--warmup", "1", *extra]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        sys.exit(f"beside: error: {command[0]}: {error.strerror}")
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
     return done.stdout

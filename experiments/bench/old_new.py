@@ -24,7 +24,10 @@ CONFIGS = [HERE / "llama.yaml", HERE / "gpt2.yaml", HERE / "transformer-xl.yaml"
 def bench(quire, config, arguments):
     command = [quire, "bench", config, f"run.threads={arguments.threads}", "--steps", str(arguments.steps),
                "--warmup", "2", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        sys.exit(f"old_new: error: {command[0]}: {error.strerror}")
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
     return json.loads(done.stdout)

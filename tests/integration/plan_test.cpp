@@ -134,7 +134,9 @@ TEST(Plan, NeedsNoMemoryForTheTokensOfARow) {
     const nlohmann::json counted = plan(1 << 18), derived = plan((1 << 18) + 1);
     for (const char* key : {"activations", "state", "evaluation"}) {
       const auto bytes = counted[key].get<double>();
-      EXPECT_NEAR(derived[key].get<double>(), bytes, 0.05 * bytes) << name << ' ' << key;
+      // An evaluation of DRT with a full memory is 3.2 % away from the polynomial.
+      const double share = key == std::string("evaluation") && name == std::string("drt") ? 0.05 : 0.02;
+      EXPECT_NEAR(derived[key].get<double>(), bytes, share * bytes) << name << ' ' << key;
     }
     // How many blocks fit nowhere differs from length to length.
     EXPECT_NEAR(derived["total"].get<double>() / counted["total"].get<double>(), 1, 0.25) << name;

@@ -14,7 +14,6 @@
 namespace quire::test {
 namespace {
 
-constexpr Device kCudakCuda;
 constexpr int64_t kQueries = 5;
 
 struct Sizes {
