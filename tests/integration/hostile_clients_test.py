@@ -171,6 +171,9 @@ class HostileClients(unittest.TestCase):
                 self.assertNotIn(b"quire_rows", answer)
                 self.assertNotIn(b"root:", answer)
         self.assert_soon(lambda: any("a request that cannot be read: 431" in line for line in self.run_.log))
+        refusals = [line for line in self.run_.log if "/etc/passwd 404 " in line]
+        self.assertTrue(refusals)
+        self.assertFalse(any("connection lost" in line for line in refusals), refusals)  # the server ended them
         self.assert_served()
 
     def test_bodies(self):

@@ -197,7 +197,7 @@ void HttpExchange::complete(bool sent, const std::string& client) {
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin_).count();
   log_info(fmt::format("{} {} {} {} {:.1f} ms, {} read, {} generated{}", client, shortened(request_.method),
                        shortened(request_.path), status, ms, tokens_read.load(), tokens_generated.load(),
-                       sent ? "" : ", connection lost"));
+                       sent || refused_ ? "" : ", connection lost"));
 }
 
 }  // namespace quire
