@@ -25,7 +25,7 @@ std::string owner_of(const ModelConfig& model, const std::string& state) {
   if (!state.starts_with(in_layer)) return "stack.kind " + model.stack.mechanism.kind;
   const int64_t layer = std::stoll(state.substr(in_layer.size()));
   if (state.find(".memory.") != std::string::npos) return fmt::format("a memory of layer {}", layer);
-  const LayerConfig& of_layer = model.layer_configs()[static_cast<size_t>(layer)];
+  const LayerConfig of_layer = model.layer_configs()[static_cast<size_t>(layer)];
   return fmt::format("attention.kind {} of layer {}", of_layer.attention.mechanism.kind, layer);
 }
 
