@@ -50,6 +50,7 @@ Storage::~Storage() {
 
 // Returns a tensor with everything but the storage.
 Tensor Tensor::described(const Shape& shape, DType dtype, Device device) {
+  shape.numel();  // refuses what no machine holds, so that strides do not overflow
   Tensor tensor;
   tensor.shape_ = shape;
   tensor.strides_ = shape;

@@ -8,6 +8,7 @@ namespace quire {
 namespace {
 
 TEST(StopSignals, RemembersTheFirst) {
+  const auto before = std::signal(SIGHUP, SIG_DFL);  // nohup ignores it
   for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     const StopSignals signals;
     EXPECT_FALSE(signals.requested());
@@ -20,6 +21,7 @@ TEST(StopSignals, RemembersTheFirst) {
   const StopSignals fresh;
   EXPECT_FALSE(fresh.requested());
   EXPECT_EQ(fresh.reason(), "");
+  std::signal(SIGHUP, before);
 }
 
 TEST(StopSignals, UnderNohupAClosedTerminalStopsNothing) {
