@@ -101,13 +101,14 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   }
   const int64_t length = config.data.subsequence;
   if (length <= kMaxLength) return plan_of_rows(config, ranks, threads);
-  // Every size is a polynomial of at most the second degree in the length, so three lengths give it.
+  // Every size is a polynomial of at most the second degree in the length, so three lengths give it. They have the same
+  // part of a chunk at their end, for which a model copies tensors.
   const int64_t period = alignment_of(config.model);
   std::array<int64_t, 3> lengths{};
   std::array<Plan, 3> plans;
   for (size_t i = 0; i < 3; ++i) {
     const auto part = static_cast<int64_t>(i + 1);
-    lengths[i] = std::max(part, part * kSampledLength / period) * period;
+    lengths[i] = std::max(part, part * kSampledLength / period) * period + length % period;
     RunConfig shorter = config;
     shorter.data.subsequence = lengths[i];
     plans[i] = plan_of_rows(shorter, ranks, threads);
