@@ -31,7 +31,10 @@ class Serving(unittest.TestCase):
         self.assertEqual(run.ask("/v1/models")[0], 401)
         fields = json.dumps({"prompt": "abc", "max_tokens": 2000, "temperature": 0})
         self.addCleanup(client.close)
-        client.request("POST", "/v1/completions", fields, {"Authorization": "Bearer 0123456789abcdef"})
+        token = {"Authorization": "Bearer 0123456789abcdef"}
+        client.request("POST", "/v1/completions", json.dumps({"prompt": "abc", "max_tokens": 8, "stream": True}), token)
+        self.assertTrue(client.getresponse().read().endswith(b"data: [DONE]\n\n"))
+        client.request("POST", "/v1/completions", fields, token)
         time.sleep(0.3)
         begin = time.monotonic()
         run.server.terminate()

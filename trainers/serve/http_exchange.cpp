@@ -62,8 +62,13 @@ void HttpExchange::resume() {
 }
 
 MHD_Result HttpExchange::queue() {
-  const std::lock_guard lock(mutex_);
-  return streams_ ? queue_stream() : queue_response();
+  bool streams = false;
+  {
+    const std::lock_guard lock(mutex_);
+    streams = streams_;
+  }
+  // The answer is there, so nothing else changes it. The library holds a lock of its own when it calls read_stream.
+  return streams ? queue_stream() : queue_response();
 }
 
 // The library takes chunks that others read differently, so nothing is taken for a request behind them.
