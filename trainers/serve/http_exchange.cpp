@@ -67,7 +67,8 @@ MHD_Result HttpExchange::queue() {
     const std::lock_guard lock(mutex_);
     streams = streams_;
   }
-  // The answer is there, so nothing else changes it. The library holds a lock of its own when it calls read_stream.
+  // No other thread changes the answer any more. Here the library takes the lock under which it calls read_stream, so the
+  // mutex must be free.
   return streams ? queue_stream() : queue_response();
 }
 
