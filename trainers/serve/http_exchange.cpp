@@ -67,8 +67,8 @@ MHD_Result HttpExchange::queue() {
     const std::lock_guard lock(mutex_);
     streams = streams_;
   }
-  // No other thread changes the answer any more. Here the library takes the lock under which it calls read_stream, so the
-  // mutex must be free.
+  // No other thread changes the answer any more. Here the library takes the lock under which it calls read_stream, so
+  // the mutex must be free.
   return streams ? queue_stream() : queue_response();
 }
 
