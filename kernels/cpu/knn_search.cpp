@@ -13,9 +13,9 @@ constexpr int64_t kKeyBytes = int64_t{160} << 10;
 constexpr int64_t kKeys = 512;
 // The queries of one unit of work. There are fewer when there would not be enough units for all threads: every unit
 // reads, converts and transposes all keys of its head.
-constexpr int64_t kQueries = 37 * int64_t{kTileRows};
+constexpr int64_t kQueries = 512 / kTileRows * int64_t{kTileRows};
 constexpr int64_t kFewestQueries = 4 * int64_t{kTileRows};
-constexpr int64_t kUnits = 16;
+constexpr int64_t kUnitsOfThread = 2;
 
 // Finds the best entry of each of K buckets.
 template <typename T>
@@ -244,7 +244,8 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
   if (s.top_k == 0) return;
   const int64_t queries = s.queries * s.group();
   const int64_t heads = s.rows * s.kv_heads;
-  const int64_t of_unit = std::clamp(ceil_div(heads * queries, kUnits), kFewestQueries, kQueries);
+  const int64_t needed = int64_t{ThreadPool::current().threads()} * kUnitsOfThread;
+  const int64_t of_unit = std::clamp(ceil_div(heads * queries, needed), kFewestQueries, kQueries);
   const int64_t units = ceil_div(queries, of_unit);
   dispatch("knn_search", q.dtype(), [&](auto type) {
     using T = decltype(type);
