@@ -11,11 +11,11 @@ namespace {
 // The keys of a block, which stay in the second-level cache while all queries read them.
 constexpr int64_t kKeyBytes = int64_t{160} << 10;
 constexpr int64_t kKeys = 512;
-// The queries of one unit of work. There are fewer when there would not be enough units for all threads: every unit
-// reads, converts and transposes all keys of its head.
-constexpr int64_t kQueries = 512 / kTileRows * int64_t{kTileRows};
+// The largest number of queries of one unit of work: 512, rounded up to whole tiles. A unit has fewer where each thread
+// would otherwise not get kUnitsOfThread units; every unit reads, converts and transposes all keys of its head.
+constexpr int64_t kQueries = (512 + kTileRows - 1) / kTileRows * int64_t{kTileRows};
 constexpr int64_t kFewestQueries = 4 * int64_t{kTileRows};
-constexpr int64_t kUnitsOfThread = 2;
+constexpr int64_t kUnitsOfThread = 4;
 
 // Finds the best entry of each of K buckets.
 template <typename T>
